@@ -16,6 +16,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers reads it: no test may 
 import pytest
 import torch
 import transformers
+from graphs import traced_once  # noqa: F401, a fixture
 
 import modeling_lion
 from modeling_lion import LionConfig
@@ -206,6 +207,7 @@ def pytest_configure(config: pytest.Config) -> None:
 # fixtures are made once, and none is left alone with a long test at the end.
 FIRST = ["test_in_the_interpreter", "test_distributed.py", "test_sequence_parallel.py", "test_export.py"]
 FIRST += ["test_sentence_modules.py", "test_upload.py", "test_bundle.py", "test_bench_quality.py"]
+FIRST += ["test_recipes.py"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -163,11 +163,8 @@ def quiet() -> Iterator[None]:
 
 
 @torch.no_grad()
-def write_onnx(model: PreTrainedModel, path: Path, dtype: str) -> None:
-    """
-    Write the graph of a model in float32 or with narrower weights; more than a gigabyte of weights goes beside it.
-    """
-    import onnx_ir
+def trace(model: PreTrainedModel):
+    """The graph of a model in float32, an `onnx_ir.Model`."""
     from transformers.exporters.exporter_onnx import OnnxConfig, OnnxExporter
 
     inputs, shapes = trace_sizes(model)
@@ -177,6 +174,16 @@ def write_onnx(model: PreTrainedModel, path: Path, dtype: str) -> None:
         add_choices(graph, choices, options.opset_version)
         simplify(graph)
     unfuse_residual_norms(graph)
+    return graph
+
+
+def write_onnx(model: PreTrainedModel, path: Path, dtype: str) -> None:
+    """
+    Write the graph of a model in float32 or with narrower weights; more than a gigabyte of weights goes beside it.
+    """
+    import onnx_ir
+
+    graph = trace(model)
     is_large = sum(p.numel() * 4 for p in model.parameters()) > 2**30
     data = f"{path.name}_data" if is_large else None
     if dtype == "float16":

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hub_upload_lion import ExportedModel, create_bundle
-from hub_upload_lion.cli import main
+from hub_upload_lion import ExportedModel
 from hub_upload_lion.publish.clean_process import run_in_clean_process
+from made_once import made_by_recipes
 from retrieval_lion.documents import Document
 from retrieval_lion.encoders import SentenceEncoder, load_encoder
 from safetensors import safe_open
@@ -130,12 +130,11 @@ def answer_encodings(request: dict) -> dict:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # exporters use what torch calls deprecated
-def test_vectors_are_the_same_on_every_road(tmp_path):
+def test_vectors_are_the_same_on_every_road(tmp_path_factory):
     """Texts, and passages in one pass: by transformers, sentence-transformers, a bundle without this package, ONNX."""
     folder = FOLDER
     tokenizer, texts = AutoTokenizer.from_pretrained(folder), [*DOCUMENTS.values(), *SENTENCES]
-    assert main(["export", str(folder), str(tmp_path / "onnx"), "--lengths"]) == 0
-    bundle = create_bundle(folder, tmp_path / "bundle", license="apache-2.0").folder
+    graph, bundle = (made_by_recipes(name, tmp_path_factory) for name in ("my-graph", "my-bundle"))
 
     # The rows of documents whose passages have names, by the definition.
     spans = [modeling_lion.split_passages(text, 20, 200) for text in DOCUMENTS.values()]
@@ -176,17 +175,17 @@ def test_vectors_are_the_same_on_every_road(tmp_path):
     found = {
         "transformers": by(model),
         "a bundle without this package": means(other["states"]),
-        "ONNX Runtime": by(ExportedModel(tmp_path / "onnx", threads=1)),
+        "ONNX Runtime": by(ExportedModel(graph, threads=1)),
     }
     count = sum(map(len, spans))
     encoders = {
         "sentence-transformers": folder,
         "the bundle": bundle,
-        "ONNX in sentence-transformers": tmp_path / "onnx",
+        "ONNX in sentence-transformers": graph,
     }
     of_texts = {"sentence-transformers without this package": other["vectors"]}
     for name, source in encoders.items():
-        options = {"device": "cpu", "local_files_only": True, "trust_remote_code": source == tmp_path / "onnx"}
+        options = {"device": "cpu", "local_files_only": True, "trust_remote_code": source == graph}
         encoder = SentenceTransformer(str(source), **options).eval()
         of_texts[name] = encoder.encode(texts, convert_to_tensor=True)
         if name != "ONNX in sentence-transformers":  # `encode_passages` packs documents, which graphs cannot

@@ -17,6 +17,7 @@ import hub_upload_lion
 import pytest
 import tokenization_lion
 from hub_upload_lion import cli
+from processes import wait_until_free
 
 import configuration_lion
 import modeling_lion
@@ -138,7 +139,11 @@ except ImportError as error:
     assert run(load, tmp_path, path=unpacked).strip().endswith("True")
 
 
-LION = "import sys\nfrom hub_upload_lion.cli import main\nsys.exit(main({}))"
+LION = """
+from hub_upload_lion.cli import main
+for arguments in {}:
+    assert not main(arguments)
+"""
 ENCODER = """
 from modeling_lion import LionModel, LionTokenizer, lion_preset
 from sentence_transformers import SentenceTransformer
@@ -175,23 +180,23 @@ main(["serve", "encoder", "--port", str(port)])
 
 @pytest.mark.slow
 def test_commands_of_the_wheel(unpacked, tmp_path, monkeypatch):
-    """In another folder: search, also with a process in the background, embed, and a server."""
+    """In another folder: search, also with a process in the background, which ends, embed, and a server."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    lion = lambda *arguments: run(LION.format(list(arguments)), tmp_path, path=unpacked)
-    run(ENCODER, tmp_path, path=unpacked)
     (tmp_path / "notes").mkdir()
     for name, text in (("lion", "A lion sleeps."), ("bread", "Bread needs flour.")):
         (tmp_path / "notes" / f"{name}.txt").write_text(text)
-    help_text = lion("--help")
-    assert all(f"    {name} " in help_text for name in cli.COMMANDS)
-    for keep in ("0", "0.05"):
-        printed = lion("search", "notes", "a lion", "--model", "encoder", "--keep_minutes", keep, "--json")
-        found = json.loads(printed.splitlines()[-1])
+    search = ["search", "notes", "a lion", "--model", "encoder", "--json", "--keep_minutes"]
+    commands = [[*search, "0"], ["embed", "notes", "--out", "vectors", "--model", "encoder"], ["--help"]]
+    shown = run(ENCODER + LION.format(commands), tmp_path, path=unpacked)
+    assert "Wrote 2 vectors to vectors" in shown and all(f"    {name} " in shown for name in cli.COMMANDS)
+    for printed in (shown, run(LION.format([[*search, "0.05"]]), tmp_path, path=unpacked)):
+        (found,) = (json.loads(line) for line in printed.splitlines() if line.startswith("{"))
         assert found["complete"] and {x["place"] for x in found["answers"]} == {"lion.txt:1", "bread.txt:1"}
-    assert "Wrote 2 vectors to vectors" in lion("embed", "notes", "--out", "vectors", "--model", "encoder")
     printed = run(ASK, tmp_path, path=unpacked).splitlines()
     assert f"{unpacked / 'retrieval_lion' / '__init__.py'} 32" in printed
+    (lock,) = tmp_path.glob("lion-*/*.lock")
+    wait_until_free(lock)
 
 
 @pytest.mark.slow

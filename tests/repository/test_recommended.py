@@ -35,7 +35,6 @@ CHECKPOINTS = {
 TEXT_NAMES = [name for name in RECOMMENDED if name not in IMAGE_PRESETS]
 EVERY = pytest.mark.parametrize("name", [*RECOMMENDED, *CHECKPOINTS])
 EVERY_TEXT = pytest.mark.parametrize("name", [*TEXT_NAMES, *CHECKPOINTS])
-EVERY_CHECKPOINT = pytest.mark.parametrize("name", CHECKPOINTS)
 
 
 @pytest.fixture(scope="module")
@@ -113,13 +112,6 @@ def test_kernels_are_equal_at_every_padding(name, saved):
 
 
 @pytest.mark.slow
-@EVERY_CHECKPOINT
-def test_verify_passes_the_checkpoints(name, saved, capsys):
-    """tests/hub_upload/test_verify.py has the presets."""
-    assert main(["verify", str(saved(name))]) == 0, capsys.readouterr().out
-
-
-@pytest.mark.slow
 @pytest.mark.filterwarnings(
     "ignore:Use 'content=<...>' to upload raw bytes:DeprecationWarning"
 )  # the client's business
@@ -127,7 +119,7 @@ def test_verify_passes_the_checkpoints(name, saved, capsys):
 def test_bundle_and_upload(name, saved, tmp_path, hub):
     """
     The bundle is loaded without this package, by every kernel, runs in a pipeline, and arrives as it is.
-    tests/repository/test_checkpoint.py bundles and exports the checkpoints.
+    tests/repository/test_checkpoint.py bundles and exports the checkpoints, and a bundle is verified.
     """
     assert main(["bundle", str(saved(name)), str(tmp_path / "bundle"), "--license", "apache-2.0"]) == 0
     assert len(list((tmp_path / "bundle").glob("*.py"))) == 3
@@ -146,7 +138,7 @@ def test_bundle_and_upload(name, saved, tmp_path, hub):
         ("lion-text-base", "onnx", "int8"),
     ],
 )
-def test_export(name, target, dtype, saved, tmp_path):
+def test_export(name, target, dtype, saved, tmp_path, traced_once):
     assert main(["export", str(saved(name)), str(tmp_path), "--to", target, "--dtype", dtype, "--lengths"]) == 0
     model = load(saved(name))
     inputs = inputs_of(model)

@@ -14,7 +14,6 @@ import http.server
 import importlib.util
 import queue
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -25,13 +24,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hub_upload_lion.publish.clean_process import HIDDEN
+from made_once import CHECKPOINT, COMMANDS, PAGE, ROOT, made_by_recipes
 from sentence_transformers import SentenceTransformer
 
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/guides/recipes.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(py|js|html)\n(.*?)^```\n\n```text\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
-CHECKPOINT = "checkpoints/lion-minilm-l6"
 SECONDS = 600  # at most, on a busy machine
 pytestmark = pytest.mark.slow
 
@@ -61,18 +58,15 @@ def is_installed(module: str) -> bool:
 
 @pytest.fixture(scope="module")
 def folder_with(tmp_path_factory) -> Callable[[str], Path]:
-    """A folder in which the page's commands made what a block names, each once."""
+    """A folder in which the page's commands made what a block names."""
+
     folder = tmp_path_factory.mktemp("recipes")
-    (folder / CHECKPOINT).parent.mkdir()
-    (folder / CHECKPOINT).symlink_to(ROOT / CHECKPOINT)
-    commands = {name: line for line, name in re.findall(rf"^(lion \w+ {CHECKPOINT} (my-\w+).*)$", PAGE, re.MULTILINE)}
+    (folder / "checkpoints").symlink_to(ROOT / "checkpoints")
 
     def make(code: str) -> Path:
-        for name, command in commands.items():
+        for name in COMMANDS:
             if name in code and not (folder / name).exists():
-                # Not in this process, where pytest would keep all that the exporter logs.
-                arguments = shlex.split(command, comments=True)[1:]
-                output_of([sys.executable, "-m", "hub_upload_lion.cli", *arguments], folder)
+                (folder / name).symlink_to(made_by_recipes(name, tmp_path_factory))
         return folder
 
     return make

@@ -358,7 +358,7 @@ def test_a_computation_ends_when_it_is_cancelled(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("to", ["onnx", "openvino"])
-def test_graphs_end_when_they_are_cancelled(to, tmp_path):
+def test_graphs_end_when_they_are_cancelled(to, tmp_path, traced_once):
     """The runtime ends it, at whichever moment; else the graph would be computed for ever here."""
     source = linear_checkpoint(tmp_path / "model", "BertModel", hidden_size=128, num_hidden_layers=6)
     export_checkpoint(source, tmp_path / "graph", to, lengths=(16,))

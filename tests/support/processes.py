@@ -1,9 +1,12 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Processes in which this package does not exist."""
+"""Processes in which this package does not exist, and those that hold a lock."""
 
+import contextlib
+import fcntl
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from hub_upload_lion.publish.clean_process import HIDDEN
@@ -17,3 +20,14 @@ def run_without_package(code: str, folder: Path, **environment: str) -> str:
     result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
     return result.stdout
+
+
+def wait_until_free(lock: Path, seconds: float = 60) -> None:
+    """Wait until no process holds a lock of `fcntl.flock`."""
+    stop = time.monotonic() + seconds
+    with lock.open("w") as file:
+        while True:
+            with contextlib.suppress(OSError):
+                return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            assert time.monotonic() < stop, f"a process still holds {lock}"
+            time.sleep(0.2)

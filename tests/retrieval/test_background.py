@@ -1,0 +1,276 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The process in the background of `lion search`: whom it answers, when it ends, and what is left of one that died."""
+
+import contextlib
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import safetensors
+from hub_checkpoints import text_checkpoint
+from hub_upload_lion import cli
+from processes import wait_until_free
+from retrieval_lion import sources
+from retrieval_lion.search import background, searcher
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "zip.txt").write_text("How to open and read a zip archive of files.")
+    (tmp_path / "model").mkdir()
+    return tmp_path / "texts"
+
+
+class Told:
+    """In the place of a `Searcher`: says what it was asked, slowly if told so, and what became of it."""
+
+    def __init__(self):
+        self.closed = threading.Event()
+        self.running, self.done = 0, False
+        self.steps = {}
+
+    def answers(self, request):
+        self.running += 1
+        assert self.running == 1  # one thread at a time
+        try:
+            if "fail" in request:
+                raise {"value": ValueError, "key": KeyError}[request["fail"]]("nothing to search")
+            for n in range(request["steps"]):
+                self.steps[request["query"]] = n
+                self.running -= 1
+                yield {"progress": [n, request["steps"]]}
+                self.running += 1
+                time.sleep(0.01)
+            self.running -= 1
+            yield {"answers": [request["query"]], "progress": [request["steps"], request["steps"]]}
+            self.running += 1
+            self.done = True
+        finally:
+            self.closed.set()
+            self.running -= 1
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """A server in a thread of this process, where `background.ask("model", …)` finds it."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(background, "connected", connect_only)
+    path = background.socket_path("model", None)
+    with background.Server(str(path), Told(), 0.3) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def connect_only(path, model, base, keep_minutes):
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(str(path))
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def test_the_server_answers_several_at_a_time(server):
+    events = [background.ask("model", {"query": name, "steps": 5}, 1) for name in "ab"]
+    both = [next(x) for x in events]
+    assert both == [{"progress": [0, 5]}] * 2
+    for name, more in zip("ab", events, strict=True):
+        assert list(more)[-1] == {"answers": [name], "progress": [5, 5]}
+    with pytest.raises(ValueError, match="^nothing to search$"):
+        next(background.ask("model", {"fail": "value"}, 1))
+    with pytest.raises(ValueError, match="^KeyError: 'nothing to search'$"):  # one that nobody foresaw
+        next(background.ask("model", {"fail": "key"}, 1))
+
+
+@pytest.mark.parametrize(("steps", "keep_seconds"), [(300, 3600.0), (10**9, 0.3)])
+def test_reading_goes_on_when_nobody_listens(steps, keep_seconds, server):
+    """To its end, or for as long as the process is kept."""
+    server.keep_seconds = keep_seconds
+    events = background.ask("model", {"query": "a", "steps": steps}, 1)
+    next(events)
+    events.close()
+    assert server.searcher.closed.wait(60) and server.searcher.done == (steps < 10**9)
+
+
+def test_a_search_is_closed_in_its_turn(server):
+    """It saves then, and a search in another thread would add vectors meanwhile."""
+    held = []
+
+    class Saving:
+        def answers(self, request):
+            try:
+                yield {"progress": [0, 1]}
+                yield {"answers": [], "progress": [1, 1]}
+            finally:
+                held.append(server.turn.locked())
+
+    server.searcher = Saving()
+    events = server.events({})
+    next(events)
+    events.close()
+    assert held == [True] and not server.turn.locked()
+    assert len(list(server.events({}))) == 2 and not server.turn.locked()
+
+
+def test_who_asks_goes_before_who_has_gone(server):
+    server.keep_seconds = 3600.0
+    first, second = (background.ask("model", {"query": name, "steps": 400}, 1) for name in "ab")
+    next(first)
+    first.close()
+    stop = time.monotonic() + 60
+    while not server.left:  # its next step finds that nobody listens
+        assert time.monotonic() < stop
+        time.sleep(0.01)
+    assert next(second) == {"progress": [0, 400]}
+    steps = server.searcher.steps["a"]
+    assert [*second][-1] == {"answers": ["b"], "progress": [400, 400]}
+    assert server.searcher.steps["a"] <= steps + 1  # the one that it was in
+    while server.running:  # then it goes on to its end
+        assert time.monotonic() < stop + 60
+        time.sleep(0.01)
+    assert server.searcher.steps["a"] == 399
+
+
+def test_the_server_ends_when_nobody_asks(server):
+    list(background.ask("model", {"query": "a", "steps": 2}, 1))
+    stop = time.monotonic() + 20
+    while Path(server.server_address).exists():
+        assert time.monotonic() < stop
+        time.sleep(0.02)
+    with pytest.raises(OSError):
+        list(background.ask("model", {"query": "a", "steps": 2}, 1))
+
+
+def test_a_folder_of_others_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    folder = background.socket_path("model", None).parent
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o755)
+    with pytest.raises(background.BackgroundError, match="is open to others: delete it"):
+        background.socket_path("model", None)
+
+
+@pytest.mark.parametrize("state", ["missing", "of others"])
+def test_a_runtime_folder_that_cannot_be_used(state, tmp_path, monkeypatch):
+    runtime = tmp_path / "runtime"
+    if state == "of others":
+        runtime.mkdir()
+        status = list(runtime.stat())
+        status[stat.ST_UID] += 1
+        status = os.stat_result(status)
+        monkeypatch.setattr(
+            os, "stat", lambda path, stat=os.stat, **x: status if path == str(runtime) else stat(path, **x)
+        )
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    monkeypatch.setattr(background.tempfile, "gettempdir", lambda: str(tmp_path))
+    assert background.socket_path("model", None).parent.parent == tmp_path
+
+
+def test_the_process_gets_full_paths(tmp_path, monkeypatch):
+    """Also of a base that an adapter names as seen from the current folder."""
+    for name in ("here/base", "here/other", "there/adapter"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "there" / "adapter" / sources.ADAPTER).write_text('{"base_model_name_or_path": "base"}')
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path / "here")
+    started = []
+
+    def start(command, **options):
+        started.append(command)
+        raise OSError
+
+    monkeypatch.setattr(background.subprocess, "Popen", start)
+    assert cli.main(["search", ".", "query", "--model", "../there/adapter", "--cache_dir", "cache"]) == 1
+    (arguments,) = started
+    assert arguments[-3:-1] == [str(tmp_path / "there" / "adapter"), str(tmp_path / "here" / "base")]
+
+
+@pytest.mark.parametrize(
+    ("events", "options", "goes_on"),
+    [
+        ([], [], "the next call goes on from there"),  # nothing was asked yet, or the encoder is being loaded
+        ([{"progress": [1, 9]}], [], "reading goes on in the background"),
+        ([{"progress": [1, 9]}], ["--seconds", "30"], "reading goes on in the background, for 30 seconds at most"),
+        ([{"progress": [1, 9]}], ["--keep_minutes", "0"], "the next call goes on from there"),
+    ],
+)
+def test_who_leaves_is_told_what_goes_on(events, options, goes_on, folder, monkeypatch, capsys):
+    def interrupted(*args):
+        yield from events
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(background, "ask", interrupted)
+    monkeypatch.setattr(searcher.Searcher, "answers", interrupted)
+    assert cli.main(["search", str(folder), "query", "--model", str(folder.parent / "model"), *options]) == 130
+    assert f"What was read is kept; {goes_on}.\n" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_process_in_the_background_keeps_the_encoder(folder, tmp_path):
+    """From the command line: one process answers two calls, is killed while it reads, and loses nothing."""
+    model = text_checkpoint(tmp_path / "lion", "LionModel", pooling="mean")
+    for n in range(1000):
+        (folder / f"{n:03}.txt").write_text(f"# Page {n}\n\n" + "The lion sleeps in the shade. " * 40)
+    environment = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    call = [sys.executable, "-m", "hub_upload_lion.cli", "search", str(folder), "a lion at night", "--json"]
+    call += ["--model", str(model), "--keep_minutes", "0.2"]
+    options = {"env": environment, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    vectors_dir = tmp_path / "cache" / "lion" / "search"
+    first = subprocess.Popen(call, **options)
+    while not list(vectors_dir.glob("*/*.safetensors")):
+        assert first.poll() is None, first.communicate()
+        time.sleep(0.05)
+    (lock,) = (tmp_path / f"lion-{os.getuid()}").glob("*.lock")
+    killed = holder(lock)
+    os.kill(killed, 9)
+    _, error = first.communicate(timeout=60)
+    assert first.returncode == 1 and "what it read is kept: try again" in error
+    kept = sum(len(safetensors_lengths(path)) for path in vectors_dir.glob("*/*.safetensors"))
+    assert 0 < kept < 1001
+    second = subprocess.run(call, timeout=300, **options)
+    found = json.loads(second.stdout)
+    assert found["complete"] and found["passages"] == 1001 and f"{kept:,}" not in ("1,001",)
+    process = holder(lock)
+    third = subprocess.run(call, timeout=60, **options)
+    assert json.loads(third.stdout)["answers"] == found["answers"] and holder(lock) == process != killed
+    os.kill(process, 9)  # test_commands_of_the_wheel waits until such a process ends by itself
+
+
+@pytest.mark.slow
+def test_a_process_without_an_encoder_ends(folder, tmp_path):
+    model = tmp_path / "broken"
+    model.mkdir()
+    (model / "config.json").write_text('{"model_type": "bert"}')
+    environment = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    call = [sys.executable, "-m", "hub_upload_lion.cli", "search", str(folder), "query", "--model", str(model)]
+    options = {"env": environment, "text": True, "capture_output": True, "timeout": 120}
+    assert subprocess.run([*call, "--keep_minutes", "60"], **options).returncode == 1
+    (lock,) = (tmp_path / f"lion-{os.getuid()}").glob("*.lock")
+    wait_until_free(lock)
+
+
+def holder(lock: Path) -> int:
+    """The process that has a file open."""
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            with contextlib.suppress(OSError):
+                if any(os.readlink(x) == str(lock) for x in (process / "fd").iterdir()):
+                    return int(process.name)
+    raise AssertionError(f"nobody has {lock} open")
+
+
+def safetensors_lengths(path: Path) -> dict:
+    with safetensors.safe_open(path, "pt") as file:
+        return json.loads(file.metadata()["about"])["lengths"]
