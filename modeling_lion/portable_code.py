@@ -222,7 +222,7 @@ def body_of(module: Module, group: str, modules: dict, imports: dict, others: di
                 define(alias.asname or alias.name, f"{origin} {what}")
             replace(node, None)
         else:
-            statement = ast.get_source_segment(module.source, node) or ""
+            statement = "\n".join(lines[node.lineno - 1 : node.end_lineno])
             names = names_of(node)
             if names and all(defined.get(name) == statement for name in names):
                 replace(node, None)  # the same statement again, such as a logger
