@@ -2,6 +2,7 @@
 """The Trainer: fine-tuning, its options, and a run that is killed and resumed."""
 
 import dataclasses
+import gc
 import json
 import math
 import multiprocessing
@@ -501,6 +502,7 @@ def run_to_the_end(output_dir, is_killed):
 
 def run_three_times(folder):
     """One run that is left alone, one that is killed, and one that goes on from what that has left."""
+    gc.freeze()  # each Trainer collects garbage
     codes = []
     for output_dir, is_killed in (("left_alone", False), ("killed", True), ("killed", False)):
         # Forked: one import of the libraries for all of them.
