@@ -47,8 +47,8 @@ def test_rehearsal(tmp_path, capsys, monkeypatch):
 def test_packages_without_installation(tmp_path):
     path = tree.python_path(tmp_path)
     names = ("tokenization_lion", "training_lion", "hub_upload_lion", "modeling_lion")
-    code = f"import importlib.metadata as m, {', '.join(names)}\nfor x in ({', '.join(names)}): print(x.__file__)\n"
-    code += "print(m.version('lion-transformers'))"
+    code = f"import importlib.metadata, importlib.util\nfor x in {names}: print(importlib.util.find_spec(x).origin)\n"
+    code += "print(importlib.metadata.version('lion-transformers'))"
     environment = os.environ | {"PYTHONPATH": path}
     found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     *files, number = found.stdout.split()
