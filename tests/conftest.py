@@ -1,6 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """What the tests share: tiny models of every kind, inputs for them, and what "equal" means."""
 
+import gc
 import logging
 import os
 import time
@@ -212,6 +213,16 @@ FIRST += ["test_recipes.py"]
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: next((n for n, name in enumerate(FIRST) if name in item.nodeid), len(FIRST)))
+
+
+def pytest_collection_finish() -> None:
+    """The garbage collector leaves alone what the libraries made: each Trainer calls it, for half a second."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -16,10 +16,7 @@ def bench():
 
 @pytest.mark.slow
 def test_runs_once_and_reports(bench, tmp_path, monkeypatch):
-    in_new_process = bench.in_new_process
-    # One of the models in a process of its own, which takes seconds to start.
-    run = lambda function, *args: in_new_process(function, *args) if "softmax" in args else function(*args)
-    monkeypatch.setattr(bench, "in_new_process", run)
+    monkeypatch.setattr(bench, "in_new_process", lambda function, *args: function(*args))  # one takes seconds to start
     out = tmp_path / "out"
     args = ["--quick", "--tasks", "scenes", "--models", "softmax", "LION-S", "LION-S♮", "--output_dir", str(out)]
     args += ["--cache_dir", str(tmp_path / "cache")]
@@ -177,6 +174,9 @@ class HalfMixer(LinearMixer):
     (tmp_path / "half.py").write_text(source)
     models, mixers = dict(bench.MODELS), dict(bench.MIXERS)
     monkeypatch.setenv(bench.MIXER_FILES, "")
+    in_new_process = bench.in_new_process
+    run = lambda function, *args: in_new_process(function, *args) if "half" in args else function(*args)
+    monkeypatch.setattr(bench, "in_new_process", run)
     args = ["--quick", "--tasks", "digits", "--models", "softmax", "half", "--mixers", str(tmp_path / "half.py")]
     try:
         bench.main([*args, "--output_dir", str(tmp_path / "out"), "--cache_dir", str(tmp_path / "cache")])

@@ -535,45 +535,49 @@ def test_copies_are_independent(equal):
     assert not torch.allclose(hidden(model), hidden(other))
 
 
-def run(code: str, *args: str, environment: dict | None = None) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-c", code, *args]
-    return subprocess.run(command, capture_output=True, text=True, env=environment or script_environment())
-
-
-@pytest.mark.slow
-def test_importing_the_package_imports_no_model_of_transformers():
-    code = "import sys, modeling_lion; print([x for x in sys.modules if '.modeling_' in x])"
-    names = {x for x in eval(run(code).stdout) if x.startswith("transformers.models.")}
-    own = "transformers.models.phi.modeling_phi"  # of LionModel's own rotations
-    assert names <= {"transformers.models.auto.modeling_auto", own}
-
-
-LOAD = """
-import sys, torch
+OTHER_PROCESS = """
+import sys
+from pathlib import Path
 from transformers import AutoModel
-model = AutoModel.from_pretrained(sys.argv[1])
-torch.save((type(model).__name__, model.eval()(**torch.load(sys.argv[2]))[0]), sys.argv[3])
+folders = [Path(x) for x in sys.argv[1:]]
+for folder in folders:
+    try:
+        AutoModel.from_pretrained(folder)
+    except ValueError as error:
+        assert "trust_remote_code=True" in str(error), error
+    else:
+        raise AssertionError(f"{folder} was loaded, as softmax")
+import modeling_lion
+imported = {x for x in sys.modules if x.startswith("transformers.models.") and ".modeling_" in x}
+own = "transformers.models.phi.modeling_phi"  # of LionModel's own rotations
+assert imported <= {"transformers.models.auto.modeling_auto", own}, imported
+import torch
+for folder in folders:
+    model = AutoModel.from_pretrained(folder).eval()
+    torch.save((type(model).__name__, model(**torch.load(folder / "inputs.pt"))[0]), folder / "output.pt")
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ModernBertModel", "WhisperEncoder"])
-def test_in_a_process_of_its_own(name, tmp_path):
-    """With the package the model is what it was; without it, transformers asks to trust its code."""
-    encoder = BY_NAME[name]
-    model = linear(name, torch.float32)
-    inputs = encoder.inputs(model.config, dtype=torch.float32)
-    model.save_pretrained(tmp_path)
-    torch.save(inputs, tmp_path / "inputs.pt")
-    files = [str(tmp_path), str(tmp_path / "inputs.pt"), str(tmp_path / "output.pt")]
-    loaded = run("import modeling_lion" + LOAD, *files)
-    assert loaded.returncode == 0, loaded.stderr
-    class_name, output = torch.load(files[2])
-    assert class_name == type(model).__name__
-    torch.testing.assert_close(output, model(**inputs)[0].detach())
-    alone = run(LOAD, *files)
-    assert alone.returncode != 0
-    assert "trust_remote_code=True" in alone.stderr  # and not loaded as softmax
+def test_in_a_process_of_its_own(tmp_path):
+    """
+    Before the package is imported, transformers asks to trust the code of a linear encoder. The package imports no
+    model of transformers; with it, the encoder is what it was.
+    """
+    expected = {}
+    for name in ("ModernBertModel", "WhisperEncoder"):
+        model, folder = linear(name, torch.float32), tmp_path / name
+        inputs = BY_NAME[name].inputs(model.config, dtype=torch.float32)
+        model.save_pretrained(folder)
+        torch.save(inputs, folder / "inputs.pt")
+        expected[folder] = type(model).__name__, model(**inputs)[0].detach()
+    command = [sys.executable, "-c", OTHER_PROCESS, *map(str, expected)]
+    result = subprocess.run(command, capture_output=True, text=True, env=script_environment())
+    assert result.returncode == 0, result.stderr
+    for folder, (class_name, output) in expected.items():
+        found_name, found = torch.load(folder / "output.pt")
+        assert found_name == class_name
+        torch.testing.assert_close(found, output)
 
 
 def test_names_of_classes():

@@ -1,6 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Two processes, by gloo on the CPU: data parallel, FSDP2 and tensor parallel equal one process, checkpoints load."""
 
+import gc
 import json
 import multiprocessing
 import os
@@ -186,6 +187,7 @@ def start(folder: str) -> None:
     tokenizer.save_pretrained(folder)
     for mixer in MIXERS:
         make_model(mixer).save_pretrained(f"{folder}/{mixer}")
+    gc.freeze()  # each Trainer collects garbage
     for name in WORK:
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]

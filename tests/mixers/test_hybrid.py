@@ -175,10 +175,12 @@ def test_windows_of_images_follow_the_rows(equal):
     ("layer_types", "packs", "fields"),
     [([LINEAR], False, {"feature_map": "hedgehog", "local_window": 4}), ([SLIDING], True, {})],
 )
+@torch.no_grad()
 def test_compiles_as_one_graph(layer_types, packs, fields, equal):
+    """One graph for all lengths; test_modeling_lion.py has the gradients."""
     model = make_model(layer_types, rope_parameters=ROPE, **fields)
     torch.compiler.reset()
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=True)
+    compiled = torch.compile(model, fullgraph=True, backend="eager", dynamic=True)
     for length in (15, 23):
         inputs = {"input_ids": torch.randint(1, 40, (2, length))}
         if packs:

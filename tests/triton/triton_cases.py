@@ -68,6 +68,9 @@ def small_tiles(monkeypatch):
     """Triton bodies for CPU tensors, too; there, several tiles and chunks in a few tokens, since time is short."""
     if INTERPRETED:
         monkeypatch.setattr(interpreter.InterpretedFunction, "__call__", call_device_function)
+        # In a few tokens no place overflows; looking for it is a third of the interpreter's time.
+        options = interpreter.InterpreterOptions(sanitize_overflow=False)
+        monkeypatch.setattr(interpreter.interpreter_builder, "options", options)
         backend = lambda query, value: "plain" if query.dtype == torch.float64 else "triton"
         for module in (kernels, attention, feature_map):
             monkeypatch.setattr(module, "backend_of", backend)
