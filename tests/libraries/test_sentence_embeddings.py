@@ -179,33 +179,12 @@ def test_few_texts_in_memory_are_the_same_training(train, folder):
 def test_a_length_beyond_the_table_of_the_source_is_kept(example, tmp_path):
     """Of an encoder that became linear, whose table of positions goes on from its beginning."""
     plain = linear_checkpoint(tmp_path / "plain", "BertModel")
-    pairs = [
-        {"anchor": f"the {name}", "positive": f"the animal that {sound}"}
-        for name, sound in zip(ANIMALS, SOUNDS, strict=True)
-    ]
+    animals = zip(ANIMALS, SOUNDS, strict=True)
+    pairs = [{"anchor": f"the {name}", "positive": f"the animal that {sound}"} for name, sound in animals]
     (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)), encoding="utf-8")
-    encoder = example.main(
-        [
-            "--model",
-            str(plain),
-            "--train_file",
-            str(tmp_path / "pairs.jsonl"),
-            "--output_dir",
-            str(tmp_path / "encoder"),
-        ]
-        + [
-            "--max_seq_length",
-            "10000",
-            "--max_steps",
-            "1",
-            "--use_cpu",
-            "--report_to",
-            "none",
-            "--disable_tqdm",
-            "True",
-        ]
-        + ["--save_strategy", "no", "--dataloader_pin_memory", "False"]
-    )
+    options = f"--model {plain} --train_file {tmp_path / 'pairs.jsonl'} --output_dir {tmp_path / 'encoder'}"
+    options += " --max_seq_length 10000 --max_steps 1 --use_cpu --save_strategy no --report_to none"
+    encoder = example.main([*options.split(), "--disable_tqdm", "True", "--dataloader_pin_memory", "False"])
     loaded = SentenceTransformer(str(tmp_path / "encoder"), device="cpu")
     first, second = loaded.encode(LONG)
     assert loaded.max_seq_length == 10_000 and abs(first - second).max() > 1e-3
