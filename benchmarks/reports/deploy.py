@@ -6,6 +6,7 @@ from measure import latest
 from reports.cells import duration, footnote, markdown_table, panel
 from reports.names import BASE, BASE_LAYERS, COLORS
 from reports.registry import Read, picture, table
+from reports.windows import flex_ratios
 
 
 # A BERT that reads pieces of a document, and ModernBERT's own layers computed by LION, with windows in linear time.
@@ -124,7 +125,10 @@ def exact_windows(read: Read) -> str:
 
 @picture("documents_by_length")
 def draw_documents(read: Read, plt):
-    """Seconds for a document by length, ModernBERT with the same results in three ways; `None` without rows."""
+    """
+    Seconds for a document by length, ModernBERT with the same results in four ways; `None` without rows. Those of
+    flex_attention are its ratio to sdpa in another run, times sdpa's here.
+    """
     usual, found = exact_rows(read)
     lengths = sorted(usual)
     if not lengths:
@@ -142,6 +146,12 @@ def draw_documents(read: Read, plt):
         if seconds := {n: whole_seconds(row) for n, row in rows.items()}:
             axis.loglog(seconds.keys(), seconds.values(), style, color=color, label=label)
             axis.annotate(f"  {duration(seconds[max(seconds)])}", (max(seconds), seconds[max(seconds)]), color=color)
+    ratios = flex_ratios(read)
+    if flex := {n: ratios[n] * whole_seconds(usual[n]) for n in lengths if n in ratios}:
+        axis.loglog(
+            flex.keys(), flex.values(), "v:", color=COLORS["LION-LIT"], label="torch, flex_attention (compiled)"
+        )
+        axis.annotate(f"  {duration(flex[max(flex)])}", (max(flex), flex[max(flex)]), color=COLORS["LION-LIT"])
     axis.set_xlim(right=2 * longest)
     panel(
         axis,
@@ -153,7 +163,8 @@ def draw_documents(read: Read, plt):
     )
     axis.set_yticks([1, 10, 100], ["1", "10", "100"])
     layers = MEASURED_LAYERS[EXACT]
-    footnote(figure, shown, f"float32, medians; {layers} layers measured, times {BASE_LAYERS} / {layers}")
+    text = f"float32, medians; {layers} layers measured, times {BASE_LAYERS} / {layers}"
+    footnote(figure, shown, text + ("; flex_attention by its ratio to sdpa" if flex else ""))
     return figure
 
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from measure import latest
 
 from reports.cells import duration, grid
+from reports.names import BASE_LAYERS
 from reports.registry import Read, table
 
 
@@ -26,3 +27,12 @@ def windows(read: Read) -> str:
         name = "" if implementation == "lion_local" else f", {implementation}"
         rows[f"ModernBERT-{model}, {layers} layers, {dtype}, {what}{name}"][f"{length:,} tokens"] = cell
     return grid(rows)
+
+
+def flex_ratios(read: Read) -> dict[int, float]:
+    """Time of flex_attention ÷ that of sdpa by length, in inference of ModernBERT-base in float32."""
+    found = latest(read("windows"), "model", "layers", "dtype", "mode", "length", "implementation")
+    where = ("base", BASE_LAYERS, "float32", "infer")
+    times = lambda name: {key[4]: row["median"] for key, row in found.items() if key == (*where, key[4], name)}
+    flex, sdpa = times("flex_attention"), times("sdpa")
+    return {n: flex[n] / sdpa[n] for n in flex}
