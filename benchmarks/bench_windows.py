@@ -116,7 +116,7 @@ def measure(args: argparse.Namespace, models: dict[str, ModernBertModel], mode: 
 
 
 def implementations(args: argparse.Namespace, mode: str) -> list[str]:
-    """Those that were asked for and can do it."""
+    """The implementations that were asked for, without those that cannot do it."""
     return [name for name in args.implementations if name != FLEX or mode == "infer"]
 
 

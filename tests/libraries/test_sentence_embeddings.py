@@ -177,7 +177,7 @@ def test_few_texts_in_memory_are_the_same_training(train, folder):
 
 @pytest.mark.slow
 def test_a_length_beyond_the_table_of_the_source_is_kept(example, tmp_path):
-    """Of an encoder that became linear, whose table of positions goes on from its beginning."""
+    """An encoder that became linear reads on, with the positions of its table again from the beginning."""
     plain = linear_checkpoint(tmp_path / "plain", "BertModel")
     animals = zip(ANIMALS, SOUNDS, strict=True)
     pairs = [{"anchor": f"the {name}", "positive": f"the animal that {sound}"} for name, sound in animals]
