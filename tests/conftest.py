@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers reads it: no test may need the network
 
+import hypothesis  # noqa: F401 (it refuses plugins of its own once the garbage collector is frozen, as below)
 import pytest
 import torch
 import transformers

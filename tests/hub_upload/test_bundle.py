@@ -79,7 +79,7 @@ def test_every_auto_class_is_in_the_auto_map():
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["grey image", "segmented image", "BertForMaskedLM", "ViTForImageClassification"])
 def test_a_bundle_works_where_the_package_is_not(kind, tmp_path):
-    """Of the others, tests/repository/test_recommended.py uploads texts and images in colours."""
+    """tests/repository/test_recommended.py uploads the others, texts and images in colours."""
     is_linear = kind.endswith(("LM", "Classification"))
     if is_linear:
         folder = linear_checkpoint(tmp_path / "in", kind)
