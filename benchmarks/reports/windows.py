@@ -16,9 +16,9 @@ def windows(read: Read) -> str:
     found = latest(read("windows"), "model", "layers", "dtype", "mode", "length", "implementation")
     rows = defaultdict(dict)
     for (model, layers, dtype, mode, length, implementation), row in found.items():
-        if implementation == "sdpa":
+        sdpa = found.get((model, layers, dtype, mode, length, "sdpa"))
+        if implementation == "sdpa" or sdpa is None:
             continue
-        sdpa = found[model, layers, dtype, mode, length, "sdpa"]
         what = {"infer": "inference", "train": "training step"}[mode]
         both = " → ".join(duration(x["median"] / x["batch"]) for x in (sdpa, row))
         if row["memory"] and sdpa["memory"]:
