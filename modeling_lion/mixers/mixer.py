@@ -152,15 +152,17 @@ def check_own_weights(model: nn.Module) -> None:
         ValueError: if no module of a class that sets initial values has weights of its own: transformers would not
             call it, since all of its weights, none, have been set.
     """
-    own: dict[type, list] = {}
+    modules: dict[type, list[nn.Module]] = {}
     for module in model.modules():
         if hasattr(module, "init_own_weights"):
-            weights = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
-            own.setdefault(type(module), []).extend(weights)
-    for kind in (kind for kind, weights in own.items() if not weights):
+            modules.setdefault(type(module), []).append(module)
+    for kind, found in modules.items():
+        if any([*module.parameters(recurse=False), *module.buffers(recurse=False)] for module in found):
+            continue
+        children = ", ".join(name for name, _ in found[0].named_children())
         raise ValueError(
             f"{kind.__name__}.init_own_weights would not be called, since a {kind.__name__} has no parameter of its "
-            "own: give the method to the class of the child whose values it sets, as a subclass."
+            f"own: give the method to the class of the child whose values it sets ({children}), as a subclass."
         )
 
 

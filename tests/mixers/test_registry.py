@@ -249,7 +249,7 @@ def test_initial_values_that_would_not_be_set_are_refused(outside):
         def init_own_weights(self, config):
             torch.nn.init.ones_(self.decay.bias)
 
-    with pytest.raises(ValueError, match=r"Gated.init_own_weights would not be called.*the child"):
+    with pytest.raises(ValueError, match=r"Gated.init_own_weights would not be called.*the child.*decay"):
         make_model(mixer_type="gated")
 
 
