@@ -73,7 +73,7 @@ def test_equals_all_at_once(name, kind, small_tiles):
     with torch.no_grad():
         expected = model(**inputs, output_hidden_states=True)
         seen = tokens_of_mlp(model)
-        for tile_tokens in (*[1] * (kind == "interior"), 16, 17, LENGTH, 100):
+        for tile_tokens in ([1] if kind == "interior" else []) + [16, 17, LENGTH, 100]:
             small_tiles(tile_tokens)
             actual = model(**inputs, output_hidden_states=True)
             assert max(seen) <= tile_tokens and sum(seen) == 2 * LENGTH

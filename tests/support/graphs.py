@@ -2,7 +2,6 @@
 """Graphs for tests of what comes behind tracing, which takes most of an export."""
 
 import pytest
-from hub_upload_lion.export import export_checkpoint as module
 from transformers import PreTrainedModel
 
 
@@ -12,6 +11,8 @@ _TRACED: dict = {}  # the graphs of this process, as ONNX protocol buffers
 @pytest.fixture
 def traced_once(monkeypatch):
     """Equal models, with equal forms of attention, are traced once in all tests of this process that ask for it."""
+    from hub_upload_lion.export import export_checkpoint as module  # conftest.py imports this file for all tests
+
     trace = module.trace
 
     def trace_once(model: PreTrainedModel):
