@@ -15,7 +15,7 @@ the others. All have norms before each block, and an MLP whose width makes param
 What is tried is in rate_search.py, first for masked language modeling. Of a fine-tuning, whose weights are there, the
 learning rate alone is searched. It starts from the model that the contestant has of this seed and stage: a trial of
 seed 0 from the chosen trial of seed 0. Where time is equal, masked language modeling and fine-tuning both have as many
-steps as take the Transformer's time.
+steps as take the Transformer's time, unless a step takes about as long (`reports.real.SAME_TIME`).
 
 Every training is a row of real_text.csv and is not repeated. Trained language models are kept in the data's folder,
 and made again if they are missing. real_text_speed.csv has the times of a training step beside the Transformer's.

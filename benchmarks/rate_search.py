@@ -54,10 +54,8 @@ class RateSearch(Search):
         """Columns of the row of a training, but for the command; `case` has those that tell it from others."""
         return super().fit(case, model, experiment)
 
-    def equal_time(self, contestants: list[str]) -> None:
-        choices = {name: self.choice(name) for name in dict.fromkeys([TRANSFORMER, *contestants])}
-        ratios = self.times(choices) if None not in choices.values() else {}
-        super().equal_time([name for name in contestants if not has_same_time(ratios.get(name))])
+    def has_same_time(self, ratio: float) -> bool:
+        return has_same_time(ratio)
 
     def check_parameters(self, contestants: Iterable[str]) -> None:
         """
@@ -75,7 +73,7 @@ class RateSearch(Search):
 def rate_arguments(
     description: str, scales: dict[str, dict[str, Experiment]], contestants: list[str], stages: tuple[str, ...]
 ) -> argparse.ArgumentParser:
-    """What both benchmarks ask for."""
+    """The arguments of both benchmarks."""
     tasks = list(dict.fromkeys(task for of_scale in scales.values() for task in of_scale))
     parser = training_arguments(description, tasks, list(scales))
     parser.add_argument("--contestants", nargs="+", help=f"not given: {', '.join(contestants)}")
@@ -118,7 +116,7 @@ def run_search(search: RateSearch, contestants: list[str], args: argparse.Namesp
     for contestant in contestants if "equal steps" in args.stages else ():
         search.equal_steps(contestant)
     if "equal time" in args.stages:
-        search.equal_time([name for name in contestants if name != TRANSFORMER])  # its equal steps are equal time
+        search.equal_time(contestants)
     choices = {name: search.choice(name) for name in dict.fromkeys([TRANSFORMER, *contestants])}
     if None not in choices.values():
         search.times(choices)

@@ -27,9 +27,9 @@ SAME_TIME = 0.05
 Scores = dict[str, list[float]]
 
 
-def has_same_time(ratio: float | None) -> bool:
+def has_same_time(ratio: float) -> bool:
     """Whether a training step takes so many times as long as the Transformer's, up to `SAME_TIME`."""
-    return ratio is not None and abs(ratio - 1) <= SAME_TIME
+    return abs(ratio - 1) <= SAME_TIME
 
 
 def standard_error(values: list[float]) -> float:
@@ -116,7 +116,11 @@ def by_stage(rows: list[dict], titles: dict[str, str], score: str) -> dict[str, 
 
 def step_ratios(speed: list[dict], titles: dict[str, str]) -> dict[str, dict[str, float]]:
     of = {title: {row["contestant"]: row["ratio"] for row in speed if row["task"] == x} for x, title in titles.items()}
-    return {title.split(", test")[0]: found for title, found in of.items() if found}
+    return {without_score(title): found for title, found in of.items() if found}
+
+
+def without_score(title: str) -> str:
+    return title.split(", test")[0]
 
 
 @table("real images", csv=("real_images", "real_images_speed"))
@@ -139,7 +143,7 @@ def real_text(read: Read) -> str:
     scores = by_stage(rows, TEXTS, "test_score")
     ratios = step_ratios(speed, TEXTS)
     for title, of_column in scores.get("equal time", {}).items():
-        same = ratios.get(title.split(", test")[0], {})
-        both = {x: y for x, y in scores["equal steps"].get(title, {}).items() if has_same_time(same.get(x))}
-        scores["equal time"][title] = both | of_column
+        same = {name for name, ratio in ratios.get(without_score(title), {}).items() if has_same_time(ratio)}
+        steps = scores["equal steps"].get(title, {})
+        scores["equal time"][title] = {name: steps[name] for name in steps if name in same} | of_column
     return score_tables(scores, ratios, read("published"), of)

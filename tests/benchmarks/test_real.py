@@ -99,7 +99,8 @@ def test_images_are_a_search_that_goes_on(images, no_pictures, tmp_path):
 
 
 @pytest.mark.slow
-def test_texts_are_a_search_that_goes_on(text, no_pictures, tmp_path):
+def test_texts_are_a_search_that_goes_on(text, no_pictures, tmp_path, monkeypatch):
+    monkeypatch.setattr("reports.real.SAME_TIME", 0.0)  # the measured time of a step decides nothing
     args = ["--quick", "--contestants", "softmax", "Hydra", "--tasks", "mlm", "facets", "--threads", "1"]
     args += ["--output_dir", str(tmp_path), "--data", str(tmp_path / "data")]
     text.main(args)
@@ -189,3 +190,25 @@ def test_tables_begin_with_one_row(tables):
     table = tables.real_images(lambda name: rows.get(name, []))
     assert "| LION-D | 90.0 | 2.5 | 2.5 |" in table and "14 × 14 patches" in table
     assert tables.real_images(lambda name: []) == tables.real_text(lambda name: []) == ""
+
+
+def test_models_that_are_as_fast_are_trained_once(text, rate_search, tables, tmp_path, monkeypatch):
+    """Their trainings with equal steps count where time is equal, too: a step takes as long within 5 %."""
+    args = arguments(text, rate_search, "--scale", "quick", "--output_dir", str(tmp_path), "--data", str(tmp_path))
+    folder = text.quick_texts(tmp_path / "texts")
+    search, trained = text.TextSearch("mlm", text.SCALES["quick"]["mlm"], folder, args), []
+    ratios = {"softmax": 1.0, "LION": 0.96, "LION-LIT": 0.8}
+    monkeypatch.setattr(search, "choice", lambda name: 0)
+    monkeypatch.setattr(search, "times", lambda choices: ratios)
+    monkeypatch.setattr(search, "train", lambda name, stage, *case: trained.append((name, stage)))
+    search.equal_time(list(ratios))
+    assert trained == 3 * [("LION-LIT", "equal time")]
+    row = {"scale": "cpu", "task": "mlm", "test_score": 0.5}
+    rows = [row | {"contestant": name, "stage": "equal steps"} for name in ratios]
+    rows += [row | {"contestant": "LION-LIT", "stage": "equal time", "test_score": 0.6}]
+    speed = [row | {"contestant": name, "ratio": ratio} for name, ratio in ratios.items()]
+    columns = ("C4 masked-LM accuracy, large, %", "GLUE, large", "training time ÷ softmax, masked LM")
+    published = [{"model": name, **dict.fromkeys(columns)} for name in ratios]
+    found = {"real_text": rows, "real_text_speed": speed, "published": published}
+    table = tables.real_text(lambda name: found[name]).partition("Equal time")[2]
+    assert all(f"| {name} | {score} |" in table for name, score in zip(ratios, ("50.0", "50.0", "60.0"), strict=True))
