@@ -140,18 +140,17 @@ def draw_documents(read: Read, plt):
         "torch, lion_local": (("torch", "float32", EXACT), COLORS["LION"], "o-"),
         "OpenVINO, lion export": (("openvino", "float32", EXACT), COLORS["LION-S"], "^-"),
     }
+    lines = {}
     for label, (key, color, style) in ways.items():
         rows = {n: found[(n, *key)] for n in lengths if (n, *key) in found}
         shown += rows.values()
-        if seconds := {n: whole_seconds(row) for n, row in rows.items()}:
+        lines[label] = {n: whole_seconds(row) for n, row in rows.items()}, color, style
+    flex = {n: ratio * whole_seconds(usual[n]) for n, ratio in flex_ratios(read).items() if n in usual}
+    lines["torch, flex_attention (compiled)"] = flex, COLORS["LION-LIT"], "v:"
+    for label, (seconds, color, style) in lines.items():
+        if seconds:
             axis.loglog(seconds.keys(), seconds.values(), style, color=color, label=label)
             axis.annotate(f"  {duration(seconds[max(seconds)])}", (max(seconds), seconds[max(seconds)]), color=color)
-    ratios = flex_ratios(read)
-    if flex := {n: ratios[n] * whole_seconds(usual[n]) for n in lengths if n in ratios}:
-        axis.loglog(
-            flex.keys(), flex.values(), "v:", color=COLORS["LION-LIT"], label="torch, flex_attention (compiled)"
-        )
-        axis.annotate(f"  {duration(flex[max(flex)])}", (max(flex), flex[max(flex)]), color=COLORS["LION-LIT"])
     axis.set_xlim(right=2 * longest)
     panel(
         axis,

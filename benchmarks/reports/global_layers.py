@@ -11,7 +11,7 @@ from reports.registry import Read, table
 
 @table("global layers", csv="global_layers")
 def global_layers(read: Read) -> str:
-    """What a small ModernBERT keeps with linear global layers: masked-LM loss, and marks that are far away."""
+    """Masked-LM loss of a small ModernBERT with linear global layers, and its marks that are far away."""
     found, rows = latest(read("global_layers"), "model", "length"), defaultdict(dict)
     for (model, length), row in found.items():
         rows[model][f"masked-LM loss, {length:,} tokens"] = f"{row['loss']:.3f}"

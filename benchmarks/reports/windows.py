@@ -31,8 +31,9 @@ def windows(read: Read) -> str:
 
 def flex_ratios(read: Read) -> dict[int, float]:
     """Time of flex_attention ÷ that of sdpa by length, in inference of ModernBERT-base in float32."""
-    found = latest(read("windows"), "model", "layers", "dtype", "mode", "length", "implementation")
-    where = ("base", BASE_LAYERS, "float32", "infer")
-    times = lambda name: {key[4]: row["median"] for key, row in found.items() if key == (*where, key[4], name)}
-    flex, sdpa = times("flex_attention"), times("sdpa")
-    return {n: flex[n] / sdpa[n] for n in flex}
+    where = {"model": "base", "layers": BASE_LAYERS, "dtype": "float32", "mode": "infer"}
+    found = latest([row for row in read("windows") if where.items() <= row.items()], "length", "implementation")
+    flex, sdpa = (
+        {n: row["median"] for (n, x), row in found.items() if x == name} for name in ("flex_attention", "sdpa")
+    )
+    return {n: flex[n] / sdpa[n] for n in flex if n in sdpa}
