@@ -86,7 +86,7 @@ def help_of_commands(match: re.Match) -> str:
 
 
 class TransformersDocstrings(griffe.Extension):
-    """What transformers adds to docstrings, without its links to its own pages and its words on all models."""
+    """Docstrings as transformers extends them, without links to its own pages and its words on all models."""
 
     BOILERPLATE = re.compile(r"\n*This model (?:inherits from|is also a).*?\n(?=\n|\Z)", re.DOTALL)
     OTHER_PAGES = re.compile(r"\n*[ ]*\[What are [\w ]+\?\]\([^)]*\)")

@@ -347,7 +347,7 @@ class DistillationTrainer(Trainer):
         return STAGES[0] if is_first else STAGES[1]
 
     def branches(self) -> str:
-        """What is there in this step, the same after a stop."""
+        """The branches of this step: "window", "linear" or "both", the same after a stop."""
         generator = random.Random(self.args.seed + self.state.global_step)
         drop = generator.random()
         if drop < self.distillation.drop_window:

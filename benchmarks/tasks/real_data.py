@@ -83,7 +83,7 @@ class Page:
 
     @property
     def group(self) -> str:
-        """What stays on one side of a split: a folder below the part, or else the page."""
+        """The name of all that stays on one side of a split: a folder below the part, or else the page."""
         folders = self.place.split("/")[:-1]
         return "/".join([self.manual, *(folders if len(folders) > 1 else [self.place])])
 
@@ -124,7 +124,7 @@ class Archives:
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def apt(self, command: str, *arguments: str) -> str:
-        """What an apt command prints that reads lists of its own, with long descriptions, in the folder."""
+        """Run an apt command with lists of its own, with long descriptions, in the folder; returns what it prints."""
         lists = self.folder / "apt"
         options = [f"Dir::State::lists={lists / 'lists'}", f"Dir::Cache={lists / 'cache'}", "Acquire::Languages=en"]
         options = [word for option in options for word in ("-o", option)]
