@@ -485,7 +485,8 @@ def make_step(model_name: str, experiment: Experiment, data: Data, mode: str) ->
         inputs = {"input_ids": torch.randint(1, config.vocab_size, (rows, config.context_length))}
     if mode == "train":
         if data.model_class is LionForMaskedLM:
-            inputs["labels"] = inputs["input_ids"]
+            is_masked = torch.rand(inputs["input_ids"].shape) < 0.15
+            inputs["labels"] = torch.where(is_masked, inputs["input_ids"], -100)
         else:
             is_per_token = data.model_class is LionForTokenClassification
             shape = inputs["input_ids"].shape if is_per_token else (rows,)

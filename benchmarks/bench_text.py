@@ -131,7 +131,7 @@ class TextSearch(RateSearch):
         tokenizer = tokenizer_of(self.tokenizer_dir, folder / "manuals" / "train.txt", first["vocab_size"])
         model_class = LionForMaskedLM if mlm is None else LionForSequenceClassification
         config = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
-        config |= {"max_position_embeddings": experiment.task["length"]}
+        config |= {"max_position_embeddings": experiment.task["length"], "sparse_prediction": mlm is None}
         super().__init__(task, experiment, Data(model_class, config, {}, None), args)
 
     def trials(self, contestant: str) -> list[dict]:

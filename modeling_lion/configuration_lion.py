@@ -174,6 +174,9 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
             to 512.
         text fields (`vocab_size`, `type_vocab_size`, `pad_token_id`):
             As in BERT. `type_vocab_size` may be 0, for no embeddings of token types; all ids are then 0.
+        sparse_prediction (`bool`, defaults to `False`):
+            Whether `LionForMaskedLM` computes in training the logits of masked tokens only. Losses and gradients are
+            the same, in less time and memory. Evaluation has the logits of all tokens, other than in ModernBERT.
         use_cls_token (`bool`, defaults to `True`):
             Whether a CLS token precedes the patches of an image.
         image fields (`image_size`, `patch_size`, `num_channels`, `semantic_loss_ignore_index`, `out_features`,
@@ -212,6 +215,7 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
     initial_context_length: int | None = None
     type_vocab_size: int = 2
     pad_token_id: int | None = 0
+    sparse_prediction: bool = False
 
     image_size: int | list[int] | tuple[int, int] = 224
     patch_size: int | list[int] | tuple[int, int] = 16

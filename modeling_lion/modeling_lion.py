@@ -417,12 +417,17 @@ class LionForMaskedLM(LionPreTrainedModel):
     ) -> MaskedLMOutput:
         r"""
         labels (`torch.LongTensor` of shape `(batch_size, sequence_length)`, *optional*):
-            The tokens to predict, in `[0, config.vocab_size)`; -100 where there is nothing to predict.
+            The tokens to predict, in `[0, config.vocab_size)`; -100 where there is nothing to predict. In training
+            with `config.sparse_prediction`, `logits` are those of the other tokens only, `(count, vocab_size)`.
         """
         outputs = self.lion(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
         )
-        logits = self.lm_head(outputs.last_hidden_state)
+        hidden_states = outputs.last_hidden_state
+        if self.config.sparse_prediction and self.training and labels is not None:
+            is_predicted = labels.to(hidden_states.device) != -100
+            hidden_states, labels = hidden_states[is_predicted], labels[is_predicted.to(labels.device)]
+        logits = self.lm_head(hidden_states)
         loss = None
         if labels is not None:
             loss = self.loss_function(labels=labels, logits=logits, vocab_size=self.config.vocab_size, **kwargs)

@@ -363,6 +363,31 @@ def test_a_classifier_may_have_a_dropout_of_its_own(class_name, find_case):
     assert case.model(hidden_dropout_prob=0.3, classifier_dropout=0.1).dropout.p == 0.1
 
 
+@pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.parametrize("predicted", ["some", "all", "one"])
+def test_sparse_prediction_has_the_same_loss_and_gradients(predicted, is_packed, find_case, equal):
+    case = find_case("LionForMaskedLM")
+    dense, sparse = case.model(), case.model(sparse_prediction=True)
+    sparse.load_state_dict(dense.state_dict())
+    inputs = {"input_ids": case.inputs(dense.config)["input_ids"]}
+    if is_packed:
+        input_ids = inputs["input_ids"].reshape(1, -1)
+        inputs = {"input_ids": input_ids, "cu_seq_lens_q": torch.tensor([0, 2, input_ids.numel()])}
+    chosen = {"some": torch.arange(inputs["input_ids"].numel()) % 3 == 1, "all": True, "one": 0}[predicted]
+    labels = torch.full_like(inputs["input_ids"], -100)
+    labels.view(-1)[chosen] = inputs["input_ids"].view(-1)[chosen]
+    for of_loss in ({}, {"num_items_in_batch": 7}):
+        outputs = [model.train()(**inputs, labels=labels, **of_loss) for model in (dense, sparse)]
+        equal(outputs[1].logits, outputs[0].logits[labels != -100])
+        torch.testing.assert_close(outputs[1].loss, outputs[0].loss, rtol=1e-6, atol=0)  # computed in float32
+        expected = torch.autograd.grad(outputs[0].loss, dense.parameters())
+        actual = torch.autograd.grad(outputs[1].loss, sparse.parameters())
+        for ours, theirs in zip(actual, expected, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+    equal(sparse.eval()(**inputs, labels=labels).logits, dense.eval()(**inputs, labels=labels).logits)
+    equal(sparse.train()(**inputs).logits, dense.train()(**inputs).logits)
+
+
 def test_masked_positions_are_all_that_reconstruction_scores(find_case, equal):
     case = find_case("LionForMaskedImageModeling")
     model = case.model()
