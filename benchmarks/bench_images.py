@@ -41,7 +41,6 @@ CONTESTANTS = (
     "LION-D♮",
     "LION-S♮",
     "LION",
-    "LION, one key head",
     "Hydra",
     "Vim",
 )
@@ -103,15 +102,12 @@ def load_data(train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], experim
 
 class ImageSearch(RateSearch):
     table = "real_images"
-    variants = {
-        "LION-LIT": ("LION-LIT", {"feature_map": "elu"}),  # as published for images (SPEC §1)
-        "LION, one key head": ("LION", {"num_key_heads": 1}),
-    }
+    variants = {"LION-LIT": ("LION-LIT", {"feature_map": "elu"})}  # as published for images (SPEC §1)
     program = "bench_images.py"
 
 
 def main(args: list[str] | None = None) -> None:
-    parser = rate_arguments(__doc__, SCALES, list(CONTESTANTS), STAGES)
+    parser = rate_arguments(__doc__, SCALES, list(CONTESTANTS))
     parser.set_defaults(stages=STAGES[:1])
     args = parser.parse_args(args)
     contestants = chosen_contestants(parser, args, list(CONTESTANTS))

@@ -224,7 +224,7 @@ def quick_texts(folder: Path) -> Path:
 
 
 def main(args: list[str] | None = None) -> None:
-    parser = rate_arguments(__doc__, SCALES, list(CONTESTANTS), STAGES)
+    parser = rate_arguments(__doc__, SCALES, list(CONTESTANTS))
     args = parser.parse_args(args)
     contestants = chosen_contestants(parser, args, list(CONTESTANTS))
     experiments = SCALES[args.scale]

@@ -3,7 +3,9 @@
 The protocol of bench_images.py and bench_text.py: all models have one shape and one recipe, and the learning rate
 and the range of initial weights are searched, as much for each. Trials have one seed, and the validation
 split chooses; three other seeds of the choice count. Otherwise it is that of bench_search.py, with softmax
-attention, the Transformer, as the model whose time all others have where time is equal.
+attention, the Transformer, as the model whose time all others have where time is equal. In a third stage, "one
+change", the recommended LION trains with one field changed, at the learning rate and the initial weights that were
+chosen for it, with the same three seeds.
 """
 
 import argparse
@@ -12,15 +14,34 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from bench_quality import ROOT, Experiment, add_mixers, count, make_config, training_arguments
-from bench_search import Search
+from bench_quality import ROOT, Experiment, add_mixers, count, last_layer_full, make_config, training_arguments
+from bench_search import STAGES, Search
+from peers.trials import SEEDS
 from reports.real import has_same_time
 
 
 TRANSFORMER = "softmax"
+RECOMMENDED = "LION"
+ONE_CHANGE = "one change"
 # Weights begin as in BERT and DeiT, or in a wider range.
 TRIALS = ({}, {"rate": 2.0}, {"initializer_range": 0.1}, {"initializer_range": 0.1, "rate": 2.0})
 MOST = 1.02  # the most parameters of a model ÷ the fewest
+
+
+def changes_of(layers: int, modality: str) -> dict[str, dict]:
+    """The fields of each change of `RECOMMENDED`, by contestant."""
+    changes = {
+        "initial weights of 0.02": {"initializer_range": 0.02},
+        "heads read both ways": {"head_directions": "both"},
+        "no convolution": {"conv_kernel": 0},
+        "convolution over 7 tokens": {"conv_kernel": 7},
+        "no gate in the MLP": {"use_gated_mlp": False},
+        "one key head": {"num_key_heads": 1},
+        "last layer full": last_layer_full(layers, modality),
+    }
+    if modality == "image":
+        changes["no positions"] = {"position_embedding_type": "none"}
+    return {f"{RECOMMENDED}, {name}": fields for name, fields in changes.items()}
 
 
 class RateSearch(Search):
@@ -36,14 +57,36 @@ class RateSearch(Search):
     variants: dict[str, tuple[str, dict]] = {}
     program = ""
 
+    @property
+    def changes(self) -> dict[str, dict]:
+        return changes_of(self.experiment.config["num_hidden_layers"], self.modality)
+
     def trials(self, contestant: str) -> list[dict]:
         return list(TRIALS)
+
+    def choice(self, contestant: str) -> int | None:
+        return super().choice(RECOMMENDED if contestant in self.changes else contestant)
+
+    def one_change(self) -> None:
+        """
+        Three seeds of each change of `RECOMMENDED`.
+
+        Raises:
+            ValueError: if the trials of `RECOMMENDED` are not all there.
+        """
+        if (number := self.choice(RECOMMENDED)) is None:
+            raise ValueError(f"{RECOMMENDED} has no trials for {self.task} yet: run the stage {STAGES[0]!r} first.")
+        for name in self.changes:
+            for seed in SEEDS:
+                self.train(name, ONE_CHANGE, number, seed)
 
     def make(self, contestant: str, number: int) -> tuple[str, Experiment]:
         trial = dict(self.trials(contestant)[number])
         rate = self.experiment.learning_rate * trial.pop("rate", 1.0)
         model, fields = self.variants.get(contestant, (contestant, {}))
-        return model, replace(self.experiment, learning_rate=rate, variant=fields | trial)
+        if contestant in self.changes:
+            model, fields = RECOMMENDED, self.changes[contestant]
+        return model, replace(self.experiment, learning_rate=rate, variant=trial | fields)
 
     def fit(self, case: dict, model: str, experiment: Experiment) -> dict:
         options = f"--scale {self.args.scale} --tasks {self.task} --contestants {case['contestant']!r}"
@@ -71,13 +114,13 @@ class RateSearch(Search):
 
 
 def rate_arguments(
-    description: str, scales: dict[str, dict[str, Experiment]], contestants: list[str], stages: tuple[str, ...]
+    description: str, scales: dict[str, dict[str, Experiment]], contestants: list[str]
 ) -> argparse.ArgumentParser:
     """The arguments of both benchmarks."""
     tasks = list(dict.fromkeys(task for of_scale in scales.values() for task in of_scale))
     parser = training_arguments(description, tasks, list(scales))
     parser.add_argument("--contestants", nargs="+", help=f"not given: {', '.join(contestants)}")
-    parser.add_argument("--stages", nargs="+", choices=stages, default=stages)
+    parser.add_argument("--stages", nargs="+", choices=(*STAGES, ONE_CHANGE), default=STAGES)
     parser.add_argument(
         "--mixers",
         nargs="+",
@@ -117,6 +160,9 @@ def run_search(search: RateSearch, contestants: list[str], args: argparse.Namesp
         search.equal_steps(contestant)
     if "equal time" in args.stages:
         search.equal_time(contestants)
+    if ONE_CHANGE in args.stages:
+        search.one_change()
+        contestants = [RECOMMENDED, *search.changes, *contestants]
     choices = {name: search.choice(name) for name in dict.fromkeys([TRANSFORMER, *contestants])}
     if None not in choices.values():
         search.times(choices)

@@ -104,14 +104,20 @@ def score_tables(
     return "\n\n".join(tables)
 
 
-def by_stage(rows: list[dict], titles: dict[str, str], score: str) -> dict[str, dict[str, Scores]]:
-    """The scores of the seeds that did not choose, by stage and title."""
-    found = {stage: defaultdict(lambda: defaultdict(list)) for stage in STAGES}
+def scores_of(rows: list[dict], stage: str, titles: dict[str, str], score: str) -> dict[str, Scores]:
+    """The scores of a stage by title."""
+    found = defaultdict(lambda: defaultdict(list))
     for key, title in titles.items():
         for row in rows:
-            if row["task"] == key and row["stage"] in STAGES:
-                found[row["stage"]][title][row["contestant"]].append(100 * row[score])
-    return {stage: {title: dict(x) for title, x in scores.items()} for stage, scores in found.items() if scores}
+            if (row["task"], row["stage"]) == (key, stage):
+                found[title][row["contestant"]].append(100 * row[score])
+    return {title: dict(scores) for title, scores in found.items()}
+
+
+def by_stage(rows: list[dict], titles: dict[str, str], score: str) -> dict[str, dict[str, Scores]]:
+    """The scores of the seeds that did not choose, by stage and title."""
+    found = {stage: scores_of(rows, stage, titles, score) for stage in STAGES}
+    return {stage: scores for stage, scores in found.items() if scores}
 
 
 def step_ratios(speed: list[dict], titles: dict[str, str]) -> dict[str, dict[str, float]]:
@@ -147,3 +153,32 @@ def real_text(read: Read) -> str:
         steps = scores["equal steps"].get(title, {})
         scores["equal time"][title] = {name: steps[name] for name in steps if name in same} | of_column
     return score_tables(scores, ratios, read("published"), of)
+
+
+def beside(scores: list[float], reference: list[float]) -> str:
+    """Mean ± deviation, and where it is by over two standard errors, that it is "better" or "worse" than another."""
+    cell = mean_std(scores, 1)
+    if not differ(scores, reference):
+        return cell
+    return f"{cell}, {'better' if statistics.mean(scores) > statistics.mean(reference) else 'worse'}"
+
+
+@table("one change", csv=("real_images", "real_images_speed", "real_text", "real_text_speed"))
+def one_change(read: Read) -> str:
+    """The recommended LION with one field changed, on images and texts: scores, and times of a step ÷ LION's."""
+    changed, reference, ratios = {}, {}, {}
+    for name, titles, score in (("real_images", IMAGES, "test_accuracy"), ("real_text", TEXTS, "test_score")):
+        rows = read(name)
+        changed |= scores_of(rows, "one change", titles, score)
+        reference |= scores_of(rows, "equal steps", titles, score)
+        ratios |= step_ratios(read(f"{name}_speed"), titles)
+    names = list(dict.fromkeys(name for scores in changed.values() for name in scores))
+    header, lines = [""], {name: [name] for name in ("LION", *names)}
+    for title, scores in changed.items():
+        header += [title, f"time of a step ÷ LION, {without_score(title)}"]
+        times, recommended = ratios.get(without_score(title), {}), reference[title]["LION"]
+        for name, line in lines.items():
+            values = scores.get(name, recommended if name == "LION" else None)
+            line.append("" if values is None else beside(values, recommended))
+            line.append(f"{times[name] / times['LION']:.2f}" if {name, "LION"} <= times.keys() else "")
+    return markdown_table(header, list(lines.values())) if names else ""

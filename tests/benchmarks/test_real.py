@@ -35,7 +35,7 @@ def no_pictures(monkeypatch):
 
 
 def arguments(bench, rate_search, *args: str):
-    return rate_search.rate_arguments("", bench.SCALES, list(bench.CONTESTANTS), bench.STAGES).parse_args(args)
+    return rate_search.rate_arguments("", bench.SCALES, list(bench.CONTESTANTS)).parse_args(args)
 
 
 def some_images(count: int = 200) -> tuple[torch.Tensor, torch.Tensor]:
@@ -54,11 +54,47 @@ def test_image_models_have_equal_parameters(images, rate_search, scale, task, tm
     assert [x.variant.get("initializer_range") for x in trials] == [None, None, 0.1, 0.1]
     assert len(search.trials("softmax")) == len(search.trials("LION")) == 4
     assert search.make("LION-LIT", 2)[1].variant == {"feature_map": "elu", "initializer_range": 0.1}  # SPEC §1
-    model, experiment = search.make("LION, one key head", 0)
-    assert model == "LION" and experiment.variant == {"num_key_heads": 1}
+    search.check_parameters(["LION", *search.changes])
     monkeypatch.setattr(rate_search, "count", lambda name, *args: 103 if name == "LION-LIT" else 100)
     with pytest.raises(ValueError, match="parameters differ by more than 2%"):
         search.check_parameters(["LION-LIT"])
+
+
+def test_one_field_changes_at_what_was_chosen_for_lion(images, rate_search, tmp_path, monkeypatch):
+    args = arguments(images, rate_search, "--scale", "quick", "--output_dir", str(tmp_path))
+    experiment = images.SCALES["quick"]["7x7"]
+    search = images.ImageSearch("7x7", experiment, images.load_data(some_images(), some_images(), experiment), args)
+    with pytest.raises(ValueError, match="LION has no trials for 7x7 yet"):
+        search.one_change()
+    chosen = {"LION": 3, "softmax": 1}
+    monkeypatch.setattr(rate_search.Search, "choice", lambda self, name: chosen.get(name))
+    trained = []
+    monkeypatch.setattr(search, "train", lambda *case: trained.append(case))
+    search.one_change()
+    assert trained == [(name, "one change", 3, seed) for name in search.changes for seed in (1, 2, 3)]
+    recommended = search.make("LION", 3)[1]
+    for name, fields in search.changes.items():
+        model, changed = search.make(name, search.choice(name))
+        assert model == "LION" and changed.variant == recommended.variant | fields
+        assert changed == replace(recommended, variant=changed.variant)
+
+
+def test_a_change_is_told_beside_the_recommended_model(tables):
+    row = {"scale": "cpu", "task": "7x7"}
+    scores = {"LION": (0.80, 0.81, 0.82), "LION, a": (0.90, 0.91, 0.92), "LION, b": (0.81, 0.81, 0.82)}
+    stages = {name: "equal steps" if name == "LION" else "one change" for name in scores}
+    rows = [
+        row | {"contestant": name, "stage": stages[name], "test_accuracy": x} for name in scores for x in scores[name]
+    ]
+    speed = [row | {"contestant": name, "ratio": x} for name, x in (("LION", 1.5), ("LION, a", 3.0))]
+    table = tables.one_change(lambda name: {"real_images": rows, "real_images_speed": speed}.get(name, []))
+    lines = [
+        "| LION | 81.0 ± 1.0 | 1.00 |",
+        "| LION, a | 91.0 ± 1.0, better | 2.00 |",
+        "| LION, b | 81.3 ± 0.6 |  |",
+    ]
+    assert table.splitlines()[2:] == lines
+    assert tables.one_change(lambda name: []) == ""
 
 
 def test_only_images_for_training_change(images):
