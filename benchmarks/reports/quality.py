@@ -1,16 +1,14 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Tables of `bench_quality.py`: scores and times of mixers in one backbone."""
 
-import math
-import statistics
 from collections import defaultdict
 from itertools import product
 
 from measure import latest
 
-from reports.cells import about_cells, footnote, grid, in_order, panel, score_cell, score_name
+from reports.cells import about_cells, grid, score_cell, score_name
 from reports.names import COLORS
-from reports.registry import Read, picture, table
+from reports.registry import Read, table
 
 
 # Variants of the trainings that compare mixers in one backbone: initial weights as in BERT, on images of scale 0.1.
@@ -92,37 +90,3 @@ def initial_decays(read: Read) -> str:
                 column = f"{score_name(task, 'validation')}: {model}"
                 rows[row][column] = score_cell(task, values)
     return grid(rows, "half-lives")
-
-
-@picture("scores_by_time")
-def draw_scores(read: Read, plt):
-    times = step_seconds(read)
-    found = scores_beside_softmax(read)
-    found = {task: of for task, of in found.items() if (task, "softmax") in times and task not in LEVEL_TASKS}
-    if not found:
-        return None
-    figure, axes = plt.subplots(1, len(found), figsize=(3.1 * len(found) + 1, 3.7), squeeze=False)
-    handles, outcomes = {}, {"ahead": [], "level": [], "behind": []}
-    for axis, (task, models) in zip(axes[0], found.items(), strict=True):
-        means = {name: statistics.mean(values) for name, values in models.items() if values}
-        for name in in_order(name for name in means if (task, name) in times):
-            spread = statistics.stdev(models[name]) if len(models[name]) > 1 else 0
-            time = times[task, name] / times[task, "softmax"]
-            handles[name] = axis.errorbar(time, means[name], spread, fmt="o", color=COLORS[name], elinewidth=1)
-        unit = "masked-LM loss, nats (axis reversed)" if task == "mlm" else "test accuracy, %"
-        axis.set_xscale("log")
-        panel(axis, task, "time of a training step ÷ softmax", unit, [1, 2, 4, 8])
-        if task == "mlm":
-            axis.invert_yaxis()
-        if len(ours := models.get("LION-S", [])) > 1:
-            gain = (means["LION-S"] - means["softmax"]) * (-1 if task == "mlm" else 1)
-            error = math.sqrt(sum(statistics.variance(x) for x in (ours, models["softmax"])) / len(ours))
-            word = "ahead" if gain > 2 * error else "behind" if gain < -2 * error else "level"
-            outcomes[word].append(task)
-    handles = {name: handles[name] for name in in_order(handles)}
-    figure.legend(handles.values(), handles, loc="outside right center")
-    told = "; ".join(f"{word} on {', '.join(tasks)}" for word, tasks in outcomes.items() if tasks)
-    figure.suptitle(f"LION-S against softmax attention: {told}. Up is better, left is faster")
-    cells = [(task, scores) for task, models in found.items() for scores in models.values()]
-    footnote(figure, read("quality_speed"), f"medians of a step. {about_cells(cells)}")
-    return figure

@@ -5,8 +5,9 @@ import statistics
 from collections import defaultdict
 from itertools import combinations
 
-from reports.cells import markdown_table, mean_std
-from reports.registry import Read, table
+from reports.cells import footnote, in_order, markdown_table, mean_std, panel
+from reports.names import COLORS
+from reports.registry import Read, picture, table
 
 
 STAGES = {"equal steps": "Equal steps", "equal time": "Equal time: as many steps as take the Transformer's"}
@@ -20,6 +21,8 @@ TEXTS = {
     "sentiment": "ratings, test Pearson × 100",
     "documents": "part of the manual, test accuracy %",
 }
+# The tasks of the picture.
+PICTURED = {"7x7": "images", "mlm": "masked language modeling", "section": "package → section"}
 # A model whose training step takes so close to the Transformer's time has no trainings of its own with equal time:
 # those with equal steps are.
 SAME_TIME = 0.05
@@ -182,3 +185,40 @@ def one_change(read: Read) -> str:
             line.append("" if values is None else beside(values, recommended))
             line.append(f"{times[name] / times['LION']:.2f}" if {name, "LION"} <= times.keys() else "")
     return markdown_table(header, list(lines.values())) if names else ""
+
+
+@picture("scores_by_time")
+def draw_scores(read: Read, plt):
+    """The scores of all models by the time of a training step, on images and on texts."""
+    scores, ratios, speed = {}, {}, []
+    for name, titles, score in (("real_images", IMAGES, "test_accuracy"), ("real_text", TEXTS, "test_score")):
+        scores |= scores_of(read(name), "equal steps", titles, score)
+        ratios |= step_ratios(read(f"{name}_speed"), titles)
+        speed += read(f"{name}_speed")
+    titles = {PICTURED[key]: title for key, title in (IMAGES | TEXTS).items() if key in PICTURED}
+    found = {
+        name: {model: values for model, values in scores[title].items() if model in ratios[without_score(title)]}
+        for name, title in titles.items()
+        if title in scores and without_score(title) in ratios
+    }
+    if not any(found.values()):
+        return None
+    figure, axes = plt.subplots(1, len(found), figsize=(3.6 * len(found) + 1.6, 3.7), squeeze=False)
+    handles, firsts = {}, []
+    for axis, (name, models) in zip(axes[0], found.items(), strict=True):
+        first = max(models, key=lambda model: statistics.mean(models[model]))
+        level = [model for model in in_order(models) if model == first or not differ(models[model], models[first])]
+        firsts.append(f"{' and '.join(level)} on {name}")
+        for model in in_order(models):
+            time, values = ratios[without_score(titles[name])][model], models[model]
+            spread = statistics.stdev(values) if len(values) > 1 else 0
+            handles[model] = axis.errorbar(
+                time, statistics.mean(values), spread, fmt="o", color=COLORS[model], elinewidth=1
+            )
+        axis.set_xscale("log")
+        panel(axis, name, "time of a training step ÷ softmax", titles[name].split(", ")[-1], [1, 2, 4])
+    handles = {name: handles[name] for name in in_order(handles)}
+    figure.legend(handles.values(), handles, loc="outside right center")
+    figure.suptitle(f"First: {', '.join(firsts)}. Up is better, left is faster")
+    footnote(figure, speed, "medians of a step; mean ± standard deviation of 3 seeds")
+    return figure

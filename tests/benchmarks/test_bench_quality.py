@@ -26,7 +26,6 @@ def test_runs_once_and_reports(bench, tmp_path, monkeypatch):
     assert [row["model"] for row in rows] == ["softmax", "LION-S", "LION-S♮"]
     page = (out / "quality.md").read_text(encoding="utf-8")
     assert f"| LION-S♮ | {100 * rows[-1]['test_accuracy']:.1f} |" in page
-    assert (out / "images" / "scores_by_time.png").stat().st_size > 5000
     speed = bench.read_rows(tables["quality_speed"])
     assert [row["model"] for row in speed] == ["softmax", "LION-S", "LION-S♮"]
     assert speed[0]["peak_memory_bytes"] > 2**27

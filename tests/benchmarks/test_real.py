@@ -34,6 +34,12 @@ def no_pictures(monkeypatch):
     monkeypatch.setattr(importlib.import_module("report"), "PICTURES", {})
 
 
+@pytest.fixture
+def only_scores_by_time(monkeypatch):
+    report = importlib.import_module("report")
+    monkeypatch.setattr(report, "PICTURES", {"scores_by_time": report.PICTURES["scores_by_time"]})
+
+
 def arguments(bench, rate_search, *args: str):
     return rate_search.rate_arguments("", bench.SCALES, list(bench.CONTESTANTS)).parse_args(args)
 
@@ -116,7 +122,7 @@ def test_only_images_for_training_change(images):
 
 
 @pytest.mark.slow
-def test_images_are_a_search_that_goes_on(images, no_pictures, tmp_path):
+def test_images_are_a_search_that_goes_on(images, only_scores_by_time, tmp_path):
     args = ["--quick", "--contestants", "softmax", "LION-S♮", "--output_dir", str(tmp_path), "--threads", "1"]
     images.main(args)
     table = tmp_path / "real_images.csv"
@@ -132,6 +138,7 @@ def test_images_are_a_search_that_goes_on(images, no_pictures, tmp_path):
     assert again[:-2] == rows[:-2] and accuracies[0] == accuracies[1]  # the same seeds give the same
     page = (tmp_path / "real.md").read_text(encoding="utf-8")
     assert "| softmax | " in page and "Equal steps:" in page and "| 1.00 | 77.9 | 1 |" in page
+    assert (tmp_path / "images" / "scores_by_time.png").stat().st_size > 5000
 
 
 @pytest.mark.slow
