@@ -324,7 +324,7 @@ class ConfigChecks(ConfigPart):
         if not find_feature_map(self.feature_map).is_positive and self.normalization == "sum":
             raise ValueError(
                 f'`feature_map="{self.feature_map}"` with `normalization="sum"` divides by numbers of either sign; '
-                'set `normalization="none"`, or a positive `feature_map` ("silu_norm", "elu").'
+                'set `normalization="none"`, or a positive `feature_map` ("relu", "silu_norm", "elu").'
             )
 
     def validate_local_window(self):

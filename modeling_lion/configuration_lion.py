@@ -110,10 +110,10 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
         position_embedding_type (`"none"`, `"absolute"` or `"cyclic"`, *optional*):
             Learnt absolute positions, or none. `"cyclic"` reads the table of positions again from its beginning where
             a text is longer than it, so that no text is too long: for models that start from one with absolute
-            positions. Text only. Defaults to `"none"` for text with a mixer whose decays encode
-            distance or with `rope_parameters`, and otherwise to `"absolute"`: for `"lit"`, `"softmax"` and `"luna"`,
-            which are invariant to the order of tokens without positions, and for images, where it improves every
-            mixer. With `"none"`, images of any size need no `interpolate_pos_encoding`.
+            positions. Text only. Defaults to `"none"` for text with a mixer whose decays encode distance or with
+            `rope_parameters`, and otherwise to `"absolute"`: for `"lit"`, `"softmax"` and `"luna"`, which are
+            invariant to the order of tokens without positions, and for images. With `"none"`, images of any size need
+            no `interpolate_pos_encoding`.
         rope_parameters (`dict`, *optional*):
             Rotary positions, in the format of transformers (`transformers.modeling_rope_utils.RopeParameters`), for
             example `{"rope_theta": 10000.0}`: queries and keys are rotated by their positions, in linear attention
@@ -136,9 +136,9 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
             as published. Images only; the mixer `"lit"` ignores it.
         head_directions (`"both"` or `"alternate"`, *optional*):
             Directions in which the heads of linear attention read. With `"both"`, as published, every head sees all
-            tokens; without positions such a model cannot tell left from right. With `"alternate"`, heads 0, 2, … read
-            forward only and heads 1, 3, … backward only, which distinguishes left from right with no more parameters
-            and in less time. Defaults to `"alternate"` for an even number of heads.
+            tokens; without positions and a convolution such a model cannot tell left from right. With `"alternate"`,
+            heads 0, 2, … read forward only and heads 1, 3, … backward only, which distinguishes left from right with
+            no more parameters and in less time. Defaults to `"alternate"` for an even number of heads.
         mixer_initializer_range (`float`, *optional*):
             Standard deviation of the initial weights of the projections in a mixer and of the one after it. `None` for
             `hidden_size ** -0.5`, which works for models of every width; all other weights use `initializer_range`.
