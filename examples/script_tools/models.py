@@ -8,8 +8,10 @@ from pathlib import Path
 from tokenization_lion import lion_image_processor
 from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 
-import modeling_lion  # noqa: F401  (the Auto classes and pipelines know LION from here on)
 from configuration_lion import PRESETS, LionConfig, lion_preset
+
+# With the package, the Auto classes and pipelines know LION.
+from modeling_lion.in_transformers.in_place_config import InPlaceConfig
 
 from .arguments import ModelArguments
 
@@ -63,7 +65,11 @@ def context_length(config: PreTrainedConfig) -> int:
 
 def longest_text(config: PreTrainedConfig) -> int | None:
     """Tokens that the model has positions for, `None` without a limit, of a LION or a model of transformers."""
-    return config.longest_text if isinstance(config, LionConfig) else config.max_position_embeddings
+    if isinstance(config, LionConfig):
+        return config.longest_text
+    if isinstance(config, InPlaceConfig) and not config.has_longest_text:
+        return None
+    return config.max_position_embeddings
 
 
 def load_model(auto_class: type, model_args: ModelArguments, config: PreTrainedConfig) -> PreTrainedModel:

@@ -54,6 +54,11 @@ class InPlaceConfig(PreTrainedConfig):
     lion_positions: Literal["cyclic"] | None = None
     lion_position_table: list | tuple | None = None
 
+    @property
+    def has_longest_text(self) -> bool:
+        """Whether a table of positions, which is not cyclic, limits the length of a text."""
+        return self.lion_position_table is not None and self.lion_positions is None
+
     def validate_lion(self):
         if self.lion_feature_map not in in_place_feature_maps():
             names = ", ".join(map(repr, in_place_feature_maps()))

@@ -87,7 +87,7 @@ def longest_text(model: PreTrainedModel) -> int | None:
 def size_of_table(base: nn.Module) -> int | None:
     """`longest_text` of the base model that the hooks are on, which may have a base model of its own."""
     config = base.config
-    if config.lion_position_table is None or config.lion_positions is not None:
+    if not config.has_longest_text:
         return None
     name, first = config.lion_position_table
     return base.get_submodule(name).num_embeddings - first

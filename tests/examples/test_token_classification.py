@@ -11,9 +11,15 @@ import numpy as np
 import pytest
 import torch
 from datasets import ClassLabel, Dataset, Features, List, Value
-from transformers import AutoModelForTokenClassification, AutoTokenizer, EvalPrediction
+from transformers import (
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    EvalPrediction,
+)
 
-from modeling_lion import LionConfig, LionForMaskedLM, LionTokenizer
+from modeling_lion import LionConfig, LionForMaskedLM, LionTokenizer, linearize
 
 
 TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
@@ -201,6 +207,22 @@ def test_long_sentences_are_left_out_of_training_and_named(folder, capsys):
         module.leave_out_long(dataset, rows, 2)
     with pytest.raises(ValueError, match="row 30, has .* tokens, the model has positions for 20: split the sentence"):
         module.encode_split(rows, tokenizer, {"O": 0}, 20)
+
+
+@pytest.mark.parametrize("positions", ["cyclic", None])
+def test_sentences_may_be_longer_than_a_table_that_is_read_again(positions, folder, tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(folder / "model")
+    fields = TINY | {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+    encoder = BertForMaskedLM(BertConfig(max_position_embeddings=7, **fields))
+    linearize(encoder, window=2, exact_length=7, positions=positions).save_pretrained(tmp_path / "encoder")
+    tokenizer.save_pretrained(tmp_path / "encoder")
+    more = ["--model_name_or_path", str(tmp_path / "encoder"), "--do_train", "--max_steps", "1"]
+    args = arguments(folder, tmp_path / "out", *more)
+    if positions is None:
+        with pytest.raises(ValueError, match="the model has positions for 7: split the sentence"):
+            import_module("run_token_classification").main(args)
+    else:
+        assert import_module("run_token_classification").main(args).state.global_step == 1
 
 
 @pytest.mark.parametrize(
