@@ -3,8 +3,8 @@
 The module that modules.json of an exported encoder names: sentence-transformers with the graph of a runtime in place
 of the model.
 
-sentence-transformers' own `backend="onnx"` needs optimum, whose releases (optimum-onnx 0.1.0, optimum-intel 2.2.0)
-require transformers below 5.6.
+sentence-transformers' own `backend="onnx"` needs optimum, whose releases require an older transformers (optimum-onnx
+0.1.0 below 4.58, optimum-intel 2.2.0 below 5.6).
 """
 
 from sentence_transformers.base.modules import Transformer

@@ -41,7 +41,9 @@ def load_encoder(
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
-        raise ImportError('no sentence-transformers: pip install "lion-transformers[search]".') from error
+        raise ImportError(
+            "sentence-transformers is not installed: in a clone of the repository, pip install '.[search]'."
+        ) from error
 
     # Where the CPU multiplies bfloat16, it reads twice as fast, and 99 % of the nearest neighbours are the same.
     dtype = torch.bfloat16 if not torch.cuda.is_available() and has_fast_bfloat16() else torch.float32

@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> None:
     packages = {"pyarrow": "embed"} | ({"ray": "ray"} if args.ray else {})
     for package, extra in packages.items():
         if find_spec(package) is None:
-            raise ImportError(f'{package} is not installed: pip install "lion-transformers[{extra}]".')
+            raise ImportError(f'{package} is not installed: in a clone of the repository, pip install ".[{extra}]".')
     is_lance = args.out.suffix == LANCE
     if is_lance and find_spec("lance") is None:
         raise ImportError(f"{args.out} is a data set of Lance, which is not installed: pip install pylance.")
