@@ -31,13 +31,13 @@ MOST = 1.02  # the most parameters of a model ÷ the fewest
 def changes_of(layers: int, modality: str) -> dict[str, dict]:
     """The fields of each change of `RECOMMENDED`, by contestant."""
     changes = {
-        "initial weights of 0.02": {"initializer_range": 0.02},
-        "heads read both ways": {"head_directions": "both"},
         "no convolution": {"conv_kernel": 0},
-        "convolution over 7 tokens": {"conv_kernel": 7},
-        "no gate in the MLP": {"use_gated_mlp": False},
-        "one key head": {"num_key_heads": 1},
+        "heads read both ways": {"head_directions": "both"},
         "last layer full": last_layer_full(layers, modality),
+        "one key head": {"num_key_heads": 1},
+        "no gate in the MLP": {"use_gated_mlp": False},
+        "initial weights of 0.02": {"initializer_range": 0.02},
+        "convolution over 7 tokens": {"conv_kernel": 7},
     }
     if modality == "image":
         changes["no positions"] = {"position_embedding_type": "none"}

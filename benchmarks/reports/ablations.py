@@ -1,22 +1,17 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Tables of the variants of `bench_quality.py --set`: scores by training time, and each model at its best."""
+"""Tables of the variants of `bench_quality.py --set`."""
 
 import json
-import math
 import re
 
 import pandas as pd
-from measure import TRAINING_FIELDS
 
-from reports.cells import about_cells, footnote, in_order, markdown_table, score_cell, score_name
-from reports.names import COLORS
-from reports.quality import IN_ONE_BACKBONE, LEVEL_TASKS, step_seconds
-from reports.registry import Read, picture, table
+from reports.cells import about_cells, in_order, markdown_table, score_cell, score_name
+from reports.quality import IN_ONE_BACKBONE
+from reports.registry import Read, table
 
 
 DEFAULT = "default"
-TRAINING_VARIANT = rf"\b(?:{'|'.join(TRAINING_FIELDS)})="
-SHOWN = ("softmax", "softmax (rotary)", "LION", "Hydra", "Vim")  # in the picture
 # On the page: what changes from the paper's LION-S to the recommended preset, and the peers.
 SHOWN_VARIANTS = (
     r"\| (softmax \(rotary\) \| default|LION \| (default|use_gated_mlp=false)"
@@ -29,83 +24,20 @@ LINEAR = {"mlm": "LLL"}  # the layers of a model without a variant, where they a
 def load_scores(rows: list[dict]) -> pd.DataFrame:
     """
     Trainings of `quality.csv`, the first of each case, since one was repeated on other docstrings: `variant` is
-    "default" where the cell is empty, `score` and `validation` are masked-LM loss in nats, else accuracy in per cent,
-    of the test and the validation split.
+    "default" where the cell is empty, `score` is masked-LM loss in nats, else accuracy in per cent of the test split.
     """
     rows = pd.DataFrame([row for row in rows if row["initial_decays"] == DEFAULT])
     if rows.empty:
-        return rows.reindex(columns=["task", "model", "variant", "seed", "validation", "score", "steps"])
+        return rows.reindex(columns=["task", "model", "variant", "seed", "score"])
     rows = rows.assign(variant=rows["variant"].fillna(DEFAULT))
     rows = rows.drop_duplicates(["task", "model", "variant", "seed"], keep="first")
-    is_mlm = rows["task"] == "mlm"
-    return rows.assign(
-        steps=rows["settings"].str.extract(r"\bsteps=(\d+)", expand=False).astype(float),
-        validation=rows["validation_loss"].where(is_mlm, 100 * rows["validation_accuracy"].astype(float)),
-        score=rows["validation_loss"].where(is_mlm, 100 * rows["test_accuracy"].astype(float)),
-    )
+    accuracy = 100 * rows["test_accuracy"].astype(float)
+    return rows.assign(score=rows["validation_loss"].where(rows["task"] == "mlm", accuracy))
 
 
 def without_one_backbone(scores: pd.DataFrame) -> pd.DataFrame:
     """Without the rows of the table of mixers in one backbone, but for LION-S, from which the recipe starts."""
     return scores[~scores["variant"].isin(IN_ONE_BACKBONE) | scores["model"].eq("LION-S")]
-
-
-def at_their_best(scores: pd.DataFrame) -> pd.DataFrame:
-    """
-    For each task and model, the variant with the best mean of `validation`, and its means over the seeds: the test
-    split chooses nothing. Variants of the training itself, which not all models were given, are left out.
-    """
-    scores = scores[~scores["variant"].astype(str).str.contains(TRAINING_VARIANT)]
-    groups = scores.groupby(["task", "model", "variant"])
-    means = groups[["validation", "score", "steps"]].mean()
-    means = means.assign(std=groups["score"].std().fillna(0)).reset_index()
-    rank = means["validation"].where(means["task"] == "mlm", -means["validation"])
-    return means.loc[rank.groupby([means["task"], means["model"]]).idxmin()]
-
-
-@picture("scores_by_training_time")
-def draw_learning(read: Read, plt):
-    """
-    One panel for each task: the score by the seconds of training, of LION as recommended and of each peer's best
-    variant; `None` without. Trainings are not timed, since they run side by side: a training step is.
-    """
-    scores, seconds = load_scores(read("quality")), step_seconds(read)
-    is_peer = scores["model"].isin(SHOWN) & scores["model"].ne("LION")
-    is_preset = scores["model"].eq("LION") & scores["variant"].eq(DEFAULT)
-    best = at_their_best(scores[is_peer | is_preset])
-    times = [seconds.get(key, math.nan) for key in zip(best["task"], best["model"], strict=True)]
-    best = best.assign(train_seconds=best["steps"] * times).dropna(subset="train_seconds")
-    best = best[~best["task"].isin(LEVEL_TASKS)]
-    if best.empty:
-        return None
-    tasks = list(dict.fromkeys(best["task"]))
-    columns = next(n for n in (3, 2, 1) if len(tasks) % n == 0 and len(tasks) >= n)  # no empty panel
-    lines = math.ceil(len(tasks) / columns)
-    figure, axes = plt.subplots(lines, columns, figsize=(3.4 * columns + 1.8, 3.1 * lines + 0.6), squeeze=False)
-    handles = {}
-    for axis, task in zip(axes.flat, tasks, strict=False):
-        points = best[best["task"] == task].set_index("model")
-        for name in in_order(points.index):
-            x, y, spread = points.loc[name, ["train_seconds", "score", "std"]]
-            ours = {"marker": "o", "markersize": 9, "markeredgecolor": "black"} if name == "LION" else {"marker": "s"}
-            handles[name] = axis.errorbar(x, y, spread, color=COLORS[name], linestyle="", elinewidth=1, **ours)
-        is_mlm = task == "mlm"
-        unit = "masked-LM loss, nats (axis reversed)" if is_mlm else "test accuracy, %"
-        axis.set(title=task, xlabel="seconds of training", ylabel=unit, xscale="log")
-        low, high = axis.get_xlim()
-        ticks = [n * 10**power for power in range(6) for n in (1, 2, 3, 5, 7) if low < n * 10**power < high]
-        axis.set_xticks(ticks, [f"{n:,}" for n in ticks])
-        axis.minorticks_off()
-        axis.grid(alpha=0.25)
-        if is_mlm:
-            axis.invert_yaxis()
-    handles = {name: handles[name] for name in in_order(handles)}
-    figure.legend(handles.values(), handles, loc="outside right center")
-    figure.suptitle("LION as recommended, and the best variant of each peer: up is better, left is faster")
-    shown = scores.merge(best[["task", "model", "variant"]]).groupby(["task", "model"])["score"]
-    text = about_cells((task, list(cell)) for (task, _), cell in shown)
-    footnote(figure, read("quality_speed"), f"medians of a step. {text}")
-    return figure
 
 
 @table("ablations", csv="quality", shown=SHOWN_VARIANTS, left_out="neighbour|digits")

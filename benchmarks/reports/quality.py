@@ -4,8 +4,6 @@
 from collections import defaultdict
 from itertools import product
 
-from measure import latest
-
 from reports.cells import about_cells, grid, score_cell, score_name
 from reports.names import COLORS
 from reports.registry import Read, table
@@ -19,7 +17,6 @@ ROTARY = "softmax (rotary)"
 
 
 NOT_COMPARED = ("LION", ROTARY)
-LEVEL_TASKS = ("digits",)  # where all models are within the spread of seeds: no picture has them
 
 
 def scores_of(
@@ -65,11 +62,6 @@ def scores(read: Read) -> str:
         chance = "" if row["chance"] is None else f"{100 * row['chance']:.1f}"
         rows["most frequent class"][score_name(row["task"])] = chance
     return f"{grid(rows)}\n\n{about_cells(cells)}." if rows else ""
-
-
-def step_seconds(read: Read) -> dict[tuple[str, str], float]:
-    """Seconds of a training step, by task and model."""
-    return {key: row["train_median"] for key, row in latest(read("quality_speed"), "task", "model").items()}
 
 
 @table(
