@@ -56,10 +56,10 @@ CPU, GPU, QUICK = sizes(96, 3, 4), sizes(512, 8, 8), sizes(32, 2, 4, intermediat
 SCALES = {
     "cpu": {
         "mlm": Experiment({"length": 512, "vocab_size": 4_000, "evaluated": 300}, CPU, 400, 8, 2e-3, examples=10**6),
-        "section": Experiment({"length": 128, "evaluated": 2_000}, CPU, 150, 32, 1e-3),
-        "facets": Experiment({"length": 128, "evaluated": 2_000}, CPU, 150, 32, 1e-3),
-        "sentiment": Experiment({"length": 64, "evaluated": 2_000}, CPU, 200, 32, 1e-3),
-        "documents": Experiment({"length": 512, "evaluated": 2_000}, CPU, 100, 8, 1e-3),
+        "section": Experiment({"length": 128, "evaluated": 2_000}, CPU, 150, 32, 1e-3, examples=5_000),
+        "facets": Experiment({"length": 128, "evaluated": 2_000}, CPU, 150, 32, 1e-3, examples=5_000),
+        "sentiment": Experiment({"length": 64, "evaluated": 2_000}, CPU, 200, 32, 1e-3, examples=7_000),
+        "documents": Experiment({"length": 512, "evaluated": 2_000}, CPU, 100, 8, 1e-3, examples=1_000),
     },
     "gpu": {
         "mlm": Experiment(
