@@ -89,8 +89,10 @@ class RateSearch(Search):
         return model, replace(self.experiment, learning_rate=rate, variant=trial | fields)
 
     def fit(self, case: dict, model: str, experiment: Experiment) -> dict:
-        options = f"--scale {self.args.scale} --tasks {self.task} --contestants {case['contestant']!r}"
-        command = f"python benchmarks/{self.program} {options}"
+        is_change = case["stage"] == ONE_CHANGE
+        options = f"--contestants {RECOMMENDED if is_change else case['contestant']!r}"
+        options += f" --stages {ONE_CHANGE!r}" * is_change
+        command = f"python benchmarks/{self.program} --scale {self.args.scale} --tasks {self.task} {options}"
         return {"command": command} | self.columns(case, model, experiment)
 
     def columns(self, case: dict, model: str, experiment: Experiment) -> dict:

@@ -78,6 +78,9 @@ def test_one_field_changes_at_what_was_chosen_for_lion(images, rate_search, tmp_
     monkeypatch.setattr(search, "train", lambda *case: trained.append(case))
     search.one_change()
     assert trained == [(name, "one change", 3, seed) for name in search.changes for seed in (1, 2, 3)]
+    monkeypatch.setattr(search, "columns", lambda *args: {})
+    command = search.fit({"contestant": trained[0][0], "stage": "one change"}, "LION", experiment)["command"]
+    assert command.endswith("--scale quick --tasks 7x7 --contestants 'LION' --stages 'one change'")
     recommended = search.make("LION", 3)[1]
     for name, fields in search.changes.items():
         model, changed = search.make(name, search.choice(name))
