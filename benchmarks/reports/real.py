@@ -21,6 +21,8 @@ TEXTS = {
     "sentiment": "ratings, test Pearson × 100",
     "documents": "part of the manual, test accuracy %",
 }
+# Tables of trainings, the columns of their tasks, and the score.
+SOURCES = (("real_images", IMAGES, "test_accuracy"), ("real_text", TEXTS, "test_score"))
 # The tasks of the picture.
 PICTURED = {"7x7": "images", "mlm": "masked language modeling", "section": "package → section"}
 # A model whose training step takes so close to the Transformer's time has no trainings of its own with equal time:
@@ -158,6 +160,18 @@ def real_text(read: Read) -> str:
     return score_tables(scores, ratios, read("published"), of)
 
 
+def all_scores(read: Read, stage: str) -> dict[str, Scores]:
+    """The scores of a stage by title, on images and on texts."""
+    found = [scores_of(read(name), stage, titles, score) for name, titles, score in SOURCES]
+    return {title: scores for of_source in found for title, scores in of_source.items()}
+
+
+def all_ratios(read: Read) -> dict[str, dict[str, float]]:
+    """Times of a training step ÷ the Transformer's, on images and on texts."""
+    found = [step_ratios(read(f"{name}_speed"), titles) for name, titles, _ in SOURCES]
+    return {title: ratios for of_source in found for title, ratios in of_source.items()}
+
+
 def beside(scores: list[float], reference: list[float]) -> str:
     """Mean ± deviation, and where it is by over two standard errors, that it is "better" or "worse" than another."""
     cell = mean_std(scores, 1)
@@ -169,12 +183,7 @@ def beside(scores: list[float], reference: list[float]) -> str:
 @table("one change", csv=("real_images", "real_images_speed", "real_text", "real_text_speed"))
 def one_change(read: Read) -> str:
     """The recommended LION with one field changed, on images and texts: scores, and times of a step ÷ LION's."""
-    changed, reference, ratios = {}, {}, {}
-    for name, titles, score in (("real_images", IMAGES, "test_accuracy"), ("real_text", TEXTS, "test_score")):
-        rows = read(name)
-        changed |= scores_of(rows, "one change", titles, score)
-        reference |= scores_of(rows, "equal steps", titles, score)
-        ratios |= step_ratios(read(f"{name}_speed"), titles)
+    changed, reference, ratios = all_scores(read, "one change"), all_scores(read, "equal steps"), all_ratios(read)
     names = list(dict.fromkeys(name for scores in changed.values() for name in scores))
     header, lines = [""], {name: [name] for name in ("LION", *names)}
     for title, scores in changed.items():
@@ -190,11 +199,7 @@ def one_change(read: Read) -> str:
 @picture("scores_by_time")
 def draw_scores(read: Read, plt):
     """The scores of all models by the time of a training step, on images and on texts."""
-    scores, ratios, speed = {}, {}, []
-    for name, titles, score in (("real_images", IMAGES, "test_accuracy"), ("real_text", TEXTS, "test_score")):
-        scores |= scores_of(read(name), "equal steps", titles, score)
-        ratios |= step_ratios(read(f"{name}_speed"), titles)
-        speed += read(f"{name}_speed")
+    scores, ratios = all_scores(read, "equal steps"), all_ratios(read)
     titles = {PICTURED[key]: title for key, title in (IMAGES | TEXTS).items() if key in PICTURED}
     found = {
         name: {model: values for model, values in scores[title].items() if model in ratios[without_score(title)]}
@@ -216,9 +221,12 @@ def draw_scores(read: Read, plt):
                 time, statistics.mean(values), spread, fmt="o", color=COLORS[model], elinewidth=1
             )
         axis.set_xscale("log")
-        panel(axis, name, "time of a training step ÷ softmax", titles[name].split(", ")[-1], [1, 2, 4])
+        low, high = axis.get_xlim()
+        ticks = [x for x in (0.5, 1, 2, 4) if low < x < high]
+        panel(axis, name, "time of a training step ÷ softmax", titles[name].split(", ")[-1], ticks)
     handles = {name: handles[name] for name in in_order(handles)}
     figure.legend(handles.values(), handles, loc="outside right center")
     figure.suptitle(f"First: {', '.join(firsts)}. Up is better, left is faster")
+    speed = [row for name, *_ in SOURCES for row in read(f"{name}_speed")]
     footnote(figure, speed, "medians of a step; mean ± standard deviation of 3 seeds")
     return figure
