@@ -2,7 +2,7 @@
 """
 The paper's road for texts, in small: masked language modeling of manuals, then fine-tuning on labels that people gave.
 
-    python benchmarks/bench_text.py                # nine hours of a CPU core; it goes on if stopped
+    python benchmarks/bench_text.py                # six hours of a CPU core; it goes on if stopped
     python benchmarks/bench_text.py --tasks mlm section --contestants softmax LION
     python benchmarks/bench_text.py --scale gpu    # BERT-small's sizes
     python benchmarks/bench_text.py --mixers retention.py
