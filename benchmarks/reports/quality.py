@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Tables of `bench_quality.py`: scores and times of mixers in one backbone."""
+"""Tables of `bench_quality.py`: scores of mixers in one backbone, and of initial decays."""
 
 from collections import defaultdict
 from itertools import product

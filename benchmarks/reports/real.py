@@ -47,9 +47,14 @@ def differ(first: list[float], second: list[float]) -> bool:
     return abs(statistics.mean(first) - statistics.mean(second)) > 2 * error
 
 
+def first_of(scores: Scores) -> str:
+    """The model with the best mean."""
+    return max(scores, key=lambda name: statistics.mean(scores[name]))
+
+
 def with_place(name: str, scores: Scores) -> str:
     """Mean ± deviation, and whether it is "first" or "level" with the first, of which none is said for one model."""
-    cell, first = mean_std(scores[name], 1), max(scores, key=lambda x: statistics.mean(scores[x]))
+    cell, first = mean_std(scores[name], 1), first_of(scores)
     if len(scores) == 1 or min(map(len, scores.values())) < 2:
         return cell
     return f"{cell}, first" if name == first else cell if differ(scores[name], scores[first]) else f"{cell}, level"
@@ -183,7 +188,10 @@ def beside(scores: list[float], reference: list[float]) -> str:
 @table("one change", csv=("real_images", "real_images_speed", "real_text", "real_text_speed"))
 def one_change(read: Read) -> str:
     """The recommended LION with one field changed, on images and texts: scores, and times of a step ÷ LION's."""
-    changed, reference, ratios = all_scores(read, "one change"), all_scores(read, "equal steps"), all_ratios(read)
+    reference, ratios = all_scores(read, "equal steps"), all_ratios(read)
+    changed = {
+        title: scores for title, scores in all_scores(read, "one change").items() if "LION" in reference.get(title, {})
+    }
     names = list(dict.fromkeys(name for scores in changed.values() for name in scores))
     header, lines = [""], {name: [name] for name in ("LION", *names)}
     for title, scores in changed.items():
@@ -200,30 +208,28 @@ def one_change(read: Read) -> str:
 def draw_scores(read: Read, plt):
     """The scores of all models by the time of a training step, on images and on texts."""
     scores, ratios = all_scores(read, "equal steps"), all_ratios(read)
-    titles = {PICTURED[key]: title for key, title in (IMAGES | TEXTS).items() if key in PICTURED}
-    found = {
-        name: {model: values for model, values in scores[title].items() if model in ratios[without_score(title)]}
-        for name, title in titles.items()
-        if title in scores and without_score(title) in ratios
-    }
-    if not any(found.values()):
+    panels = []
+    for key, name in PICTURED.items():
+        title = (IMAGES | TEXTS)[key]
+        times, of_title = ratios.get(without_score(title), {}), scores.get(title, {})
+        if models := {model: of_title[model] for model in in_order(of_title) if model in times}:
+            panels.append((name, title.split(", ")[-1], models, times))
+    if not panels:
         return None
-    figure, axes = plt.subplots(1, len(found), figsize=(3.6 * len(found) + 1.6, 3.7), squeeze=False)
+    figure, axes = plt.subplots(1, len(panels), figsize=(3.6 * len(panels) + 1.6, 3.7), squeeze=False)
     handles, firsts = {}, []
-    for axis, (name, models) in zip(axes[0], found.items(), strict=True):
-        first = max(models, key=lambda model: statistics.mean(models[model]))
-        level = [model for model in in_order(models) if model == first or not differ(models[model], models[first])]
-        firsts.append(f"{' and '.join(level)} on {name}")
-        for model in in_order(models):
-            time, values = ratios[without_score(titles[name])][model], models[model]
+    for axis, (name, unit, models, times) in zip(axes[0], panels, strict=True):
+        best = models[first_of(models)]
+        firsts.append(f"{' and '.join(x for x, values in models.items() if not differ(values, best))} on {name}")
+        for model, values in models.items():
             spread = statistics.stdev(values) if len(values) > 1 else 0
             handles[model] = axis.errorbar(
-                time, statistics.mean(values), spread, fmt="o", color=COLORS[model], elinewidth=1
+                times[model], statistics.mean(values), spread, fmt="o", color=COLORS[model], elinewidth=1
             )
         axis.set_xscale("log")
         low, high = axis.get_xlim()
         ticks = [x for x in (0.5, 1, 2, 4) if low < x < high]
-        panel(axis, name, "time of a training step ÷ softmax", titles[name].split(", ")[-1], ticks)
+        panel(axis, name, "time of a training step ÷ softmax", unit, ticks)
     handles = {name: handles[name] for name in in_order(handles)}
     figure.legend(handles.values(), handles, loc="outside right center")
     figure.suptitle(f"First: {', '.join(firsts)}. Up is better, left is faster")

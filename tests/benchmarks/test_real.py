@@ -104,6 +104,8 @@ def test_a_change_is_told_beside_the_recommended_model(tables):
     ]
     assert table.splitlines()[2:] == lines
     assert tables.one_change(lambda name: []) == ""
+    changes = [x for x in rows if x["stage"] == "one change"]
+    assert tables.one_change(lambda name: changes if name == "real_images" else []) == ""  # nothing to compare with
 
 
 def test_only_images_for_training_change(images):
