@@ -425,8 +425,9 @@ class LionForMaskedLM(LionPreTrainedModel):
         )
         hidden_states = outputs.last_hidden_state
         if self.config.sparse_prediction and self.training and labels is not None:
-            is_predicted = labels.to(hidden_states.device) != -100
-            hidden_states, labels = hidden_states[is_predicted], labels[is_predicted.to(labels.device)]
+            labels = labels.to(hidden_states.device)
+            is_predicted = labels != -100
+            hidden_states, labels = hidden_states[is_predicted], labels[is_predicted]
         logits = self.lm_head(hidden_states)
         loss = None
         if labels is not None:
