@@ -38,7 +38,7 @@ class Task:
 
     @property
     def problem_type(self) -> str:
-        """What transformers calls it."""
+        """The name of this kind of task in transformers."""
         if not self.labels:
             return "regression"
         return "multi_label_classification" if self.is_multi_label else "single_label_classification"
@@ -180,7 +180,7 @@ def number_labels(
 
 
 def measure(prediction: EvalPrediction, task: Task, numbers: list[int]) -> dict[str, float]:
-    """What the Trainer computes at an evaluation. F1 is of the task's second class; `numbers` are the model's."""
+    """Metrics of an evaluation. F1 is of the task's second class; `numbers` are the model's."""
     answers, labels = prediction.predictions, prediction.label_ids
     if task.is_multi_label:
         answers, labels = answers > 0, labels > 0.5

@@ -290,7 +290,7 @@ def choose(answers: dict[str, float], threshold: float) -> str:
 
 
 def words_of(answer: str) -> list[str]:
-    """What SQuAD compares: in lower case, without punctuation and articles."""
+    """The words that SQuAD compares: in lower case, without punctuation and articles."""
     answer = "".join(character for character in answer.lower() if character not in string.punctuation)
     return re.sub(r"\b(a|an|the)\b", " ", answer).split()
 
@@ -311,7 +311,7 @@ def score(answer: str, truths: list[str], is_version_2: bool) -> tuple[float, fl
 def measure(
     prediction: EvalPrediction, windows: Dataset, questions: list[Question], qa_args: QaArguments
 ) -> dict[str, float]:
-    """What the Trainer computes at an evaluation of these windows: in percent, as SQuAD does."""
+    """Metrics of an evaluation of these windows: in percent, as SQuAD has them."""
     found, scores = find_answers(prediction.predictions, windows, questions, qa_args), []
     for question, answers in zip(questions, found, strict=True):
         truths, answer = [text for text, _ in question.answers], choose(answers, qa_args.null_score_diff_threshold)

@@ -208,7 +208,7 @@ def entities(tags: list[str]) -> set[tuple[str, int, int]]:
 
 
 def measure(prediction: EvalPrediction, names: list[str]) -> dict[str, float]:
-    """What the Trainer computes at an evaluation of labels of these names."""
+    """Metrics of an evaluation of labels of these names."""
     (answers, _), labels = prediction.predictions, prediction.label_ids
     counts = labels != IGNORED
     metrics = {"accuracy": float(np.mean(answers[counts] == labels[counts]))}

@@ -38,7 +38,7 @@ def is_whole(checkpoint: str | Path) -> bool:
 
 
 def asked_checkpoint(training_args: TrainingArguments) -> str | None:
-    """What `--resume_from_checkpoint` asks for: a folder, or "last", the newest complete one. Else a ValueError."""
+    """The folder that `--resume_from_checkpoint` names; "last" is the newest complete one. Else a ValueError."""
     asked, output_dir = training_args.resume_from_checkpoint, training_args.output_dir
     if not asked:
         return None
