@@ -47,7 +47,7 @@ bench-gpu: $(VENV)/installed
 # tables of docs/; it goes on where it was stopped. SCALE=gpu is larger; PART=quality, length or search is one of them, and
 # PART=images or text has real data, which is fetched (docs/benchmarks/real.md).
 results: $(VENV)/installed
-	for part in $(or $(PART),quality length search); do \
+	for part in $(or $(PART),recall length search); do \
 		$(BIN)/python benchmarks/bench_$$part.py --scale $(or $(SCALE),cpu) || exit 1; \
 	done
 

@@ -19,7 +19,6 @@ real_images_speed.csv has the times of a training step beside the Transformer's.
 """
 
 import torch
-from bench_quality import Data, Experiment, sizes
 from bench_search import STAGES
 from datasets import Dataset
 from gpu.fashion import augmented, normalized
@@ -29,6 +28,7 @@ from script_tools.training import accuracy
 from tasks.fashion_mnist import CLASSES, SIDE, load_fashion_mnist
 from tasks.real_data import Archives
 from torch import Tensor
+from trainings import Data, Experiment, chosen_tasks, sizes
 
 from modeling_lion import LionForImageClassification
 
@@ -81,7 +81,7 @@ def augment(columns: dict[str, list]) -> dict[str, list]:
 
 def load_data(train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], experiment: Experiment) -> Data:
     """
-    What bench_quality.py trains with.
+    What trainings.py trains with.
 
     Args:
         train, test: images `(images, SIDE, SIDE)`, uint8, and labels.
@@ -118,7 +118,7 @@ def main(args: list[str] | None = None) -> None:
     else:
         folder = Archives(args.archives or args.data / "archives").fashion_mnist()
         train, test = (load_fashion_mnist(folder, split) for split in ("train", "test"))
-    for task in args.tasks or SCALES[args.scale]:
+    for task in chosen_tasks(parser, args, SCALES):
         experiment = SCALES[args.scale][task]
         run_search(ImageSearch(task, experiment, load_data(train, test, experiment), args), contestants, args)
     write_pages(args.output_dir, args.scale)

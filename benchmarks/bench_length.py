@@ -6,8 +6,8 @@ Trained on 512 tokens, tested on up to 16,384: which encoders still find what st
     python benchmarks/bench_length.py --tasks definitions --models LION "LION, last layer full" --seeds 0
     python benchmarks/bench_length.py --quick               # a few steps, to see that it runs
 
-`definitions` (benchmarks/tasks/lra/definitions.py): names get values in the first quarter of a text and are asked for
-in its last quarter. The first stage has short texts, from which all models learn what is asked for in less time.
+`definitions` (tasks/generated/definitions.py): names get values in the first quarter of a text and are asked for in
+its last quarter. The first stage has short texts, from which all models learn what is asked for in less time.
 
 Models with rotary positions in layers that see all tokens are tested twice, the second time with frequencies that YaRN
 (Peng et al., 2023) scales to the length of the test; nothing is trained after that. Every training is some rows of
@@ -20,23 +20,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from bench_quality import (
+from measure import append_rows, read_rows
+from report import write_pages
+from tasks.generated import TASKS, load_task
+from trainings import (
     AS_RECOMMENDED,
-    LRA_TASKS,
     ROTARY,
     Data,
     Experiment,
+    chosen_tasks,
     last_layer_full,
     load_data,
-    load_task,
     make_trainer,
     sizes,
     start,
     tiny,
     training_arguments,
 )
-from measure import append_rows, read_rows
-from report import write_pages
 from transformers import Trainer
 from transformers.trainer_callback import PrinterCallback
 
@@ -47,7 +47,7 @@ WINDOW = 64  # tokens on each side
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 
 
-# The model of bench_quality.py for each name and, by the number of layers, fields of its configuration.
+# The model of trainings.py for each name and, by the number of layers, fields of its configuration.
 MODELS: dict[str, tuple[str, Callable[[int], dict]]] = {
     "LION": ("LION", lambda layers: {}),
     "LION, one key head": ("LION", lambda layers: {"num_key_heads": 1}),
@@ -81,7 +81,7 @@ class Length:
     Args:
         stages: trainings, one after the other, each with a warmup and a cosine.
         lengths: tokens of the tests; the first are those of the training.
-        test_tokens: of a test, in texts of equal length; all texts of a task that has fewer.
+        test_tokens: of a test, in texts of equal length.
     """
 
     stages: tuple[Experiment, ...]
@@ -177,19 +177,19 @@ def test(
 ) -> dict:
     """Accuracy, loss and number of labels in texts of so many tokens."""
     texts = load_task(
-        LRA_TASKS[task](**stage.task | {"length": tokens}), {"test": length.test_tokens // tokens}, str(cache_dir)
+        TASKS[task](**stage.task | {"length": tokens}), {"test": length.test_tokens // tokens}, str(cache_dir)
     )["test"]
     batch = max(1, stage.batch_size * length.lengths[0] // tokens)
     trainer, columns = make_trainer(
         model, 0, stage, data, cache_dir, per_device_eval_batch_size=batch, disable_tqdm=True
     )
     metrics = quiet(trainer).evaluate(texts.select_columns(columns), metric_key_prefix="test")
-    labels = sum(sum(x >= 0 for x in row) for row in texts["labels"]) if LRA_TASKS[task].per_token else len(texts)
+    labels = sum(sum(x >= 0 for x in row) for row in texts["labels"])
     return {"accuracy": metrics["test_accuracy"], "loss": metrics["test_loss"], "labels": labels}
 
 
 def main(args: list[str] | None = None) -> None:
-    parser = training_arguments(__doc__, list(SCALES["cpu"]))
+    parser = training_arguments(__doc__, SCALES)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--times", type=int, default=1, help="train for so many times the steps, in rows of their own")
@@ -200,7 +200,7 @@ def main(args: list[str] | None = None) -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(args.threads or threads)
     path = args.output_dir / "length.csv"
-    for task in args.tasks or list(SCALES[args.scale]):
+    for task in chosen_tasks(parser, args, SCALES):
         length = SCALES[args.scale][task].longer(args.times)
         for seed in args.seeds:
             for name in args.models:

@@ -5,13 +5,12 @@ OpenVINO, as bench_deploy.py measures their speed.
 
     pip install ".[distill,export]"                                 # the teacher, the runtimes
     python benchmarks/bench_precision.py                            # half an hour of a CPU core
-    python benchmarks/bench_precision.py --tasks digits --quick     # a few steps, to see that it runs
+    python benchmarks/bench_precision.py --tasks mlm --quick        # a few steps, to see that it runs
 
 Tasks, with a softmax model beside LION in each:
 
 - `mlm`: masked language modeling of docstrings, loss in nats; the recommended recipe, LION-S, LION-LIT and softmax
-  attention with rotary positions, trained here, as in bench_quality.py;
-- `digits`: images of handwritten digits, accuracy in per cent, trained here;
+  attention with rotary positions, trained here, with the tokenizer, the masks and the metrics of run_mlm.py;
 - `retrieval`: the encoder in checkpoints/ on whole documents, and its teacher on the mean of pieces, nDCG@10, as in
   bench_retrieval.py.
 
@@ -27,35 +26,72 @@ from functools import partial
 from pathlib import Path
 
 import add_examples  # noqa: F401 (examples/ can be imported from here on)
+import run_mlm
 import torch
 from bench_deploy import RUNTIMES, open_encoder, write_graphs
-from bench_quality import ROOT, SCALES, load_data, make_config, make_model, make_trainer
 from bench_retrieval import PACKAGES, PIECE, RANGES, batches, collect, encode, mean_of_pieces, ndcg, pieces
 from distill import find_teacher
+from docstrings import write_docstrings
 from measure import CHECKPOINT, append_rows, make_parser
 from report import write_pages
 from retrieval_lion.sources import check_source
+from script_tools.data_files import find_texts
+from script_tools.training import accuracy
+from tokenization_lion import LionTokenizer
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
-from transformers import AutoModel, AutoTokenizer, set_seed
+from trainings import CACHE_DIR, Data, Experiment, make_trainer, sizes, start, tiny
+from transformers import AutoModel, AutoTokenizer, TrainingArguments
 
-from modeling_lion import LionModel, LionPreTrainedModel
+from modeling_lion import LionForMaskedLM, LionModel, LionPreTrainedModel
 
 
 TOP = 10
-TRAINED = {
-    "mlm": ("softmax (rotary)", "LION", "LION-LIT", "LION-S"),
-    "digits": ("softmax", "LION", "LION-LIT", "LION-S"),
+TRAINED = ("softmax (rotary)", "LION", "LION-LIT", "LION-S")
+SCALES = {
+    "cpu": Experiment(
+        {"length": 128, "vocab_size": 1000, "max_bytes": 8_000_000},
+        sizes(96, 3, 4),
+        steps=500,
+        batch_size=16,
+        learning_rate=3e-3,
+    ),
+    "quick": Experiment({"length": 32, "vocab_size": 200, "max_bytes": 60_000}, tiny(), steps=3, batch_size=4),
 }
 # What a model answers, and its score, given the model or what takes its place.
 Evaluate = Callable[[torch.nn.Module], tuple[Tensor, float]]
 
 
-def trained_models(task: str, args: argparse.Namespace) -> Iterator[tuple[str, LionPreTrainedModel, Evaluate]]:
-    """The models of a task, trained one by one, and what evaluates them on the held-out split."""
-    experiment = SCALES[args.scale][task]
-    data = load_data(task, experiment, args.cache_dir)
+def load_docstrings(cache_dir: Path, length: int, vocab_size: int, max_bytes: int) -> Data:
+    """Docstrings of this Python, for masked language modeling."""
+    folder = cache_dir / f"docstrings_{max_bytes}"
+    files = {f"{split}_file": str(folder / f"{split}.txt") for split in ("train", "validation")}
+    if not all(Path(file).exists() for file in files.values()):
+        write_docstrings(folder, max_bytes=max_bytes)
+    data_args = run_mlm.DataTrainingArguments(**files)
+    training_args = TrainingArguments(str(folder), do_train=True, do_eval=True, report_to="none")
+    texts = run_mlm.load_texts(data_args, training_args, str(cache_dir))
+    (column,) = find_texts(texts["train"], "The data")
+    tokenizer = LionTokenizer.train_from_iterator(iter(texts["train"][column]), vocab_size)
+    splits = {
+        split: run_mlm.tokenize(part, tokenizer, data_args, length, training_args) for split, part in texts.items()
+    }
+    config = {
+        "vocab_size": len(tokenizer),
+        "max_position_embeddings": length,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+    metrics = {"compute_metrics": accuracy, "preprocess_logits_for_metrics": run_mlm.most_likely}
+    collate = run_mlm.DataCollatorForSeededMasking(tokenizer, mlm_probability=0.15, seed=0)
+    trainer = metrics | {"processing_class": tokenizer}
+    return Data(LionForMaskedLM, config, splits, collate, trainer, run_mlm.MlmTrainer)
+
+
+def trained_models(args: argparse.Namespace) -> Iterator[tuple[str, LionPreTrainedModel, Evaluate]]:
+    """Language models, trained one by one, and what evaluates them on the held-out split."""
+    experiment = SCALES[args.scale]
+    data = load_docstrings(args.cache_dir, **experiment.task)
 
     @torch.no_grad()
     def evaluate(model: torch.nn.Module) -> tuple[Tensor, float]:
@@ -65,21 +101,17 @@ def trained_models(task: str, args: argparse.Namespace) -> Iterator[tuple[str, L
             logits.append(model(**batch).logits.float().flatten(0, -2))
         logits, labels = torch.cat(logits), torch.cat(labels)
         asked = labels != -100
-        answers = logits[asked].argmax(-1)
-        if task == "mlm":
-            return answers, float(F.cross_entropy(logits[asked], labels[asked]))
-        return answers, 100 * float((answers == labels[asked]).float().mean())
+        return logits[asked].argmax(-1), float(F.cross_entropy(logits[asked], labels[asked]))
 
-    for name in TRAINED[task]:
-        set_seed(0)
-        model = make_model(name, make_config(name, experiment, data), data)
+    for name in TRAINED:
+        model = start(name, 0, experiment, data)
         trainer, columns = make_trainer(model, 0, experiment, data, args.cache_dir, use_cpu=True)
-        rows = data.splits["test" if "test" in data.splits else "validation"].select_columns(columns)
+        rows = data.splits["validation"].select_columns(columns)
         trainer.train()
         yield name, model.eval(), evaluate
 
 
-def encoders(task: str, args: argparse.Namespace) -> Iterator[tuple[str, LionPreTrainedModel, Evaluate]]:
+def encoders(args: argparse.Namespace) -> Iterator[tuple[str, LionPreTrainedModel, Evaluate]]:
     """The checkpoint and its teacher."""
     check_source(args.model)
     tokenizer = AutoTokenizer.from_pretrained(args.model)
@@ -104,7 +136,7 @@ def encoders(task: str, args: argparse.Namespace) -> Iterator[tuple[str, LionPre
         yield name, model.eval(), evaluate_with(limit)
 
 
-MODELS_OF_TASK = {"mlm": trained_models, "digits": trained_models, "retrieval": encoders}
+MODELS_OF_TASK = {"mlm": trained_models, "retrieval": encoders}
 
 
 def share_kept(answers: Tensor, truth: Tensor) -> float:
@@ -125,7 +157,7 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument(
         "--packages", nargs="+", default=PACKAGES, help="packages whose documentation is searched (import names)"
     )
-    parser.add_argument("--cache_dir", type=Path, default=ROOT / "outputs" / "quality_cache", help="prepared data")
+    parser.add_argument("--cache_dir", type=Path, default=CACHE_DIR, help="prepared data")
     args = parser.parse_args(args)
     if len(args.documents) > len(RANGES):
         parser.error(f"--documents has {len(args.documents)} numbers: give one for each of the {len(RANGES)} ranges.")
@@ -133,7 +165,7 @@ def main(args: list[str] | None = None) -> None:
     args.scale = "quick" if args.quick else "cpu"
     args.documents = [3] if args.quick else args.documents
     for task in args.tasks:
-        for name, model, evaluate in MODELS_OF_TASK[task](task, args):
+        for name, model, evaluate in MODELS_OF_TASK[task](args):
             rows, truth = [], None
             with tempfile.TemporaryDirectory() as temporary:
                 for runtime, dtype in RUNTIMES:

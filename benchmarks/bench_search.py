@@ -1,15 +1,15 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The same search for LION and its peers: the protocol of docs/benchmarks/quality.md, "Equal search".
+The same search for LION and its peers on the task `recall`: the protocol of docs/benchmarks/quality.md.
 
-    python benchmarks/bench_search.py                                            # nights of a CPU core
-    python benchmarks/bench_search.py --tasks scenes --contestants softmax LION  # a part of it
-    python benchmarks/bench_search.py --quick                                    # a few steps, to see that it runs
+    python benchmarks/bench_search.py                               # a night of a CPU core
+    python benchmarks/bench_search.py --contestants softmax LION    # a part of it
+    python benchmarks/bench_search.py --quick                       # a few steps, to see that it runs
 
-For each task and contestant: eight trials with one seed (benchmarks/trials.py), the choice by the validation split,
-three other seeds of the choice with equal steps, and three again for as long as LION trains. Tasks, models, data and
-training are those of bench_quality.py. A training is a row of search.csv and is not repeated, so that a stopped run
-goes on where it was. Its `stage` is "trial", "equal steps" or "equal time". search_speed.csv has the times of a step.
+For each contestant: eight trials with one seed (peers/trials.py), the choice by the validation split, three other
+seeds of the choice with equal steps, and three again for as long as LION trains. A training is a row of search.csv and
+is not repeated, so that a stopped run goes on where it was. Its `stage` is "trial", "equal steps" or "equal time".
+search_speed.csv has the times of a step.
 """
 
 import argparse
@@ -17,12 +17,15 @@ import json
 import time
 from dataclasses import replace
 
+import bench_recall
 import torch
-from bench_quality import (
-    ALL_TASKS,
+from measure import append_rows, interleaved, read_rows, summary
+from peers.trials import CONTESTANTS, SEARCH_SEED, SEEDS, trials_of
+from report import write_pages
+from reports.search import best_trial
+from trainings import (
     AS_RECOMMENDED,
     METRICS,
-    SCALES,
     Data,
     Experiment,
     chosen_tasks,
@@ -32,30 +35,23 @@ from bench_quality import (
     train,
     training_arguments,
 )
-from measure import append_rows, interleaved, read_rows, summary
-from peers.trials import CONTESTANTS, SEARCH_SEED, SEEDS, trials_of
-from report import write_pages
-from reports.search import best_trial
-
-from modeling_lion import LionForImageClassification, LionForSequenceClassification
 
 
+SCALES = {scale: {"recall": tasks["recall"]} for scale, tasks in bench_recall.SCALES.items()}
 TIME_OF = "LION"  # whose time all have, where time is equal
 STAGES = ("equal steps", "equal time")
 OF_TRAININGS = ("rate", "fan_in", "norm_type")  # in trials, no fields of `LionConfig`
 
 
-def make_experiment(
-    contestant: str, trial: dict, experiment: Experiment, modality: str = "text"
-) -> tuple[str, Experiment]:
-    """The model of `bench_quality.MODELS` and what to train: the contestant with the settings of a trial."""
+def make_experiment(contestant: str, trial: dict, experiment: Experiment) -> tuple[str, Experiment]:
+    """The model of `trainings.MODELS` and what to train: the contestant with the settings of a trial."""
     variant = {name: value for name, value in trial.items() if name not in OF_TRAININGS}
     model = contestant
     if contestant == "softmax":
-        model = "softmax (rotary)" if modality == "text" else "softmax"
+        model = "softmax (rotary)"
     if contestant == "LION, last layer full":
         model = "LION"
-        variant = last_layer_full(experiment.config["num_hidden_layers"], modality) | variant
+        variant = last_layer_full(experiment.config["num_hidden_layers"]) | variant
     elif contestant == "LION, one key head":
         model = "LION"
         variant = {"num_key_heads": 1} | variant
@@ -71,7 +67,7 @@ class Search:
     The protocol for one task. Others may have other trials (`trials`, `make`), trainings (`fit`) or scores (`best`).
 
     Args:
-        task, experiment, data: as those of bench_quality.py.
+        task, experiment, data: as those of trainings.py.
         args: of the command line.
     """
 
@@ -81,16 +77,14 @@ class Search:
 
     def __init__(self, task: str, experiment: Experiment, data: Data, args: argparse.Namespace):
         self.task, self.experiment, self.data, self.args = task, experiment, data, args
-        self.modality = data.config.get("modality", "text")
-        self.is_pooled = data.model_class in (LionForImageClassification, LionForSequenceClassification)
         self.about = {"scale": args.scale, "task": task}
         self.path = args.output_dir / f"{self.table}.csv"
 
     def trials(self, contestant: str) -> list[dict]:
-        return trials_of(contestant, self.modality, self.is_pooled)
+        return trials_of(contestant)
 
     def make(self, contestant: str, number: int) -> tuple[str, Experiment]:
-        return make_experiment(contestant, self.trials(contestant)[number], self.experiment, self.modality)
+        return make_experiment(contestant, self.trials(contestant)[number], self.experiment)
 
     def fit(self, case: dict, model: str, experiment: Experiment) -> dict:
         """Columns of the row of a training; `case` has those that tell it from others."""
@@ -167,7 +161,7 @@ class Search:
         threads = torch.get_num_threads()
         if not torch.cuda.is_available():
             torch.set_num_threads(1)  # CPU time of one thread is disturbed least; a GPU is timed by the clock
-        steps = {name: make_step(*self.make(name, number), self.data, "train") for name, number in choices.items()}
+        steps = {name: make_step(*self.make(name, number), self.data) for name, number in choices.items()}
         found = {name: summary(seconds) for name, seconds in interleaved(steps, self.args.repeats).items()}
         torch.set_num_threads(threads)
         rows = []
@@ -179,7 +173,7 @@ class Search:
 
 
 def main(args: list[str] | None = None) -> None:
-    parser = training_arguments(__doc__, ALL_TASKS)
+    parser = training_arguments(__doc__, SCALES)
     parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=CONTESTANTS)
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES)
     parser.add_argument("--quick", action="store_true", help="scale quick")
@@ -188,7 +182,7 @@ def main(args: list[str] | None = None) -> None:
     if args.quick:
         args.scale, args.repeats = "quick", 2
     threads = torch.get_num_threads()
-    for task in chosen_tasks(parser, args):
+    for task in chosen_tasks(parser, args, SCALES):
         torch.set_num_threads(args.threads or threads)
         experiment = SCALES[args.scale][task]
         search = Search(task, experiment, load_data(task, experiment, args.cache_dir), args)

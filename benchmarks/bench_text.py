@@ -28,7 +28,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from bench_quality import Data, Experiment, make_config, sizes
 from bench_search import STAGES
 from peers.auto_classes import auto_classes_of
 from rate_search import RateSearch, chosen_contestants, rate_arguments, run_search
@@ -37,6 +36,7 @@ from run_glue import main as run_glue
 from run_mlm import main as run_mlm
 from tasks.real_data import SPLITS, digest, prepare, write_all
 from tokenization_lion import LionTokenizer
+from trainings import Data, Experiment, chosen_tasks, make_config, sizes
 from transformers import AutoTokenizer
 
 from modeling_lion import LionForMaskedLM, LionForSequenceClassification
@@ -230,7 +230,7 @@ def main(args: list[str] | None = None) -> None:
     experiments = SCALES[args.scale]
     folder = quick_texts(args.data / "quick") if args.scale == "quick" else prepare(args.data, args.archives)
     mlm = TextSearch("mlm", experiments["mlm"], folder, args)
-    for task in args.tasks or experiments:
+    for task in chosen_tasks(parser, args, SCALES):
         search = mlm if task == "mlm" else TextSearch(task, experiments[task], folder, args, mlm)
         run_search(search, contestants, args)
     write_pages(args.output_dir, args.scale)

@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from bench_quality import ROOT, Experiment, add_mixers, count, last_layer_full, make_config, training_arguments
 from bench_search import STAGES, Search
 from peers.trials import SEEDS
 from reports.real import has_same_time
+from trainings import ROOT, Experiment, add_mixers, count, last_layer_full, make_config, training_arguments
 
 
 TRANSFORMER = "softmax"
@@ -49,7 +49,7 @@ class RateSearch(Search):
     The protocol for one task; `Search` has its arguments.
 
     Attributes:
-        variants: by contestant, its entry in `bench_quality.MODELS` and the fields of its configuration that differ.
+        variants: by contestant, its entry in `trainings.MODELS` and the fields of its configuration that differ.
         program: of the command of a row.
     """
 
@@ -59,7 +59,7 @@ class RateSearch(Search):
 
     @property
     def changes(self) -> dict[str, dict]:
-        return changes_of(self.experiment.config["num_hidden_layers"], self.modality)
+        return changes_of(self.experiment.config["num_hidden_layers"], self.data.config.get("modality", "text"))
 
     def trials(self, contestant: str) -> list[dict]:
         return list(TRIALS)
@@ -119,8 +119,7 @@ def rate_arguments(
     description: str, scales: dict[str, dict[str, Experiment]], contestants: list[str]
 ) -> argparse.ArgumentParser:
     """The arguments of both benchmarks."""
-    tasks = list(dict.fromkeys(task for of_scale in scales.values() for task in of_scale))
-    parser = training_arguments(description, tasks, list(scales))
+    parser = training_arguments(description, scales)
     parser.add_argument("--contestants", nargs="+", help=f"not given: {', '.join(contestants)}")
     parser.add_argument("--stages", nargs="+", choices=(*STAGES, ONE_CHANGE), default=STAGES)
     parser.add_argument(
@@ -143,7 +142,7 @@ def chosen_contestants(parser: argparse.ArgumentParser, args: argparse.Namespace
     """
     The contestants that were asked for, or all, and mixers of one's own. Unknown names end the program with a message.
 
-    `--quick` becomes the scale "quick", and mixers of one's own enter `bench_quality.MODELS` under their names.
+    `--quick` becomes the scale "quick", and mixers of one's own enter `trainings.MODELS` under their names.
     """
     if args.quick:
         args.scale, args.repeats = "quick", 2

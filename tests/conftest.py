@@ -208,7 +208,7 @@ def pytest_configure(config: pytest.Config) -> None:
 # Tests that take long, or whose fixtures do. A process takes over what another would do last, not first: so the
 # fixtures are made once, and none is left alone with a long test at the end.
 FIRST = ["test_in_the_interpreter", "test_distributed.py", "test_sequence_parallel.py", "test_export.py"]
-FIRST += ["test_sentence_modules.py", "test_upload.py", "test_bundle.py", "test_bench_quality.py"]
+FIRST += ["test_sentence_modules.py", "test_upload.py", "test_bundle.py", "test_bench_recall.py"]
 FIRST += ["test_recipes.py"]
 
 

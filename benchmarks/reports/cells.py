@@ -25,33 +25,27 @@ def mean_std(values: Iterable[float | None], digits: int) -> str:
     return f"{statistics.mean(values):.{digits}f}{spread}"
 
 
-def score_name(task: str, split: str = "test") -> str:
-    return "mlm, validation loss" if task == "mlm" else f"{task}, {split} %"
-
-
-def is_wide(task: str, scores: Iterable[float | None]) -> bool:
+def is_wide(scores: Iterable[float | None]) -> bool:
     """Whether accuracies differ so much that some seeds learnt the task and others did not."""
     scores = numbers(scores)
-    return task != "mlm" and len(scores) > 1 and statistics.stdev(scores) > WIDE
+    return len(scores) > 1 and statistics.stdev(scores) > WIDE
 
 
-def score_cell(task: str, scores: Iterable[float | None]) -> str:
-    """Mean and standard deviation, of losses with two decimals and of accuracies with one; or all, if `is_wide`."""
+def score_cell(scores: Iterable[float | None]) -> str:
+    """Mean and standard deviation of accuracies in per cent, or all, if `is_wide`."""
     scores = numbers(scores)
-    if is_wide(task, scores):
-        return ", ".join(f"{x:.1f}" for x in sorted(scores))
-    return mean_std(scores, 2 if task == "mlm" else 1)
+    return ", ".join(f"{x:.1f}" for x in sorted(scores)) if is_wide(scores) else mean_std(scores, 1)
 
 
-def about_cells(cells: Iterable[tuple[str, Iterable[float | None]]]) -> str:
-    """A note on a table of `score_cell`, from the task and scores of each cell: a sentence without its full stop."""
-    cells = [(task, numbers(scores)) for task, scores in cells]
-    text, counts = "One seed", {len(scores) for _, scores in cells}
+def about_cells(cells: Iterable[Iterable[float | None]]) -> str:
+    """A note on a table of `score_cell`, from the scores of each cell: a sentence without its full stop."""
+    cells = [numbers(scores) for scores in cells]
+    text, counts = "One seed", set(map(len, cells))
     if several := sorted(counts - {0, 1}):
         low, high = several[0], several[-1]
         text = f"Mean ± standard deviation of {low if low == high else f'{low} to {high}'} seeds"
         text += ", or one seed" * (1 in counts)
-    return text + f"; each seed where the deviation is above {WIDE} points" * any(is_wide(*cell) for cell in cells)
+    return text + f"; each seed where the deviation is above {WIDE} points" * any(map(is_wide, cells))
 
 
 def duration(seconds: float) -> str:

@@ -9,7 +9,7 @@ from reports.registry import Read, table
 
 
 # What a score is, and its decimals.
-UNITS = {"mlm": ("masked-LM loss", 3), "digits": ("digits, %", 1), "retrieval": ("retrieval, nDCG@10", 3)}
+UNITS = {"mlm": ("masked-LM loss", 3), "retrieval": ("retrieval, nDCG@10", 3)}
 
 
 @table(

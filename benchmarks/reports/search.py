@@ -5,17 +5,16 @@ from collections import defaultdict
 
 from peers.trials import CONTESTANTS, TRIALS
 
-from reports.cells import about_cells, markdown_table, score_cell, score_name
+from reports.cells import about_cells, markdown_table, score_cell
 from reports.registry import Read, table
 
 
 def best_trial(rows: list[dict]) -> dict:
-    """The row with the best validation split: the loss of masked LM, the accuracy of other tasks, then their loss."""
-    is_mlm = rows[0]["task"] == "mlm"
-    return min(rows, key=lambda row: (0 if is_mlm else -row["validation_accuracy"], row["validation_loss"]))
+    """The row with the best accuracy of the validation split, then with the lowest loss."""
+    return min(rows, key=lambda row: (-row["validation_accuracy"], row["validation_loss"]))
 
 
-@table("search", csv=("search", "search_speed"), left_out="digits")
+@table("search", csv=("search", "search_speed"))
 def search(read: Read) -> str:
     """Scores with equal steps and, where there are such trainings, with equal time."""
     counts, notes = defaultdict(int), {}
@@ -37,8 +36,8 @@ def search(read: Read) -> str:
     return "\n\n".join(tables)
 
 
-def scores_of(task: str, rows: list[dict]) -> list[float]:
-    return [row["validation_loss"] if task == "mlm" else 100 * row["test_accuracy"] for row in rows]
+def scores_of(rows: list[dict]) -> list[float]:
+    return [100 * row["test_accuracy"] for row in rows]
 
 
 def score_table(cases: dict[tuple[str, str], list[dict]], counts: dict[tuple[str, str], int]) -> str:
@@ -46,11 +45,11 @@ def score_table(cases: dict[tuple[str, str], list[dict]], counts: dict[tuple[str
     cells = {}
     for (task, name), rows in cases.items():
         trials = "" if counts[task, name] == TRIALS else f"{counts[task, name]} trials; "
-        cells[task, name] = f"{score_cell(task, scores_of(task, rows))} ({trials}{rows[0]['steps']:,})"
+        cells[task, name] = f"{score_cell(scores_of(rows))} ({trials}{rows[0]['steps']:,})"
     tasks = list(dict.fromkeys(task for task, _ in cells))
     names = [name for name in CONTESTANTS if any((task, name) in cells for task in tasks)]
     lines = [[name, *(cells.get((task, name), "") for task in tasks)] for name in names]
-    return markdown_table(["", *map(score_name, tasks)], lines)
+    return markdown_table(["", *(f"{task}, test %" for task in tasks)], lines)
 
 
 def about(cases: dict[tuple[str, str], list[dict]]) -> str:
@@ -59,7 +58,7 @@ def about(cases: dict[tuple[str, str], list[dict]]) -> str:
     for (task, name), rows in cases.items():
         parameters[task][name] = rows[0]["parameters"]
     counts = [list(of_task.values()) for of_task in parameters.values() if len(of_task) > 1]
-    text = about_cells((task, scores_of(task, rows)) for (task, _), rows in cases.items())
+    text = about_cells(map(scores_of, cases.values()))
     if not counts:
         return f"{text}."
     spread = max(max(x) / min(x) - 1 for x in counts)

@@ -84,16 +84,16 @@ def test_other_errors_are_errors(deploy, tmp_path, monkeypatch):
 def test_what_a_task_loses(tmp_path, monkeypatch):
     bench = import_module("bench_precision")
     monkeypatch.setattr(bench, "RUNTIMES", IN_TORCH)
-    monkeypatch.setattr(bench, "TRAINED", {"digits": ("softmax", "LION-LIT")})
+    monkeypatch.setattr(bench, "TRAINED", ("softmax (rotary)", "LION-LIT"))
     monkeypatch.setattr(bench, "write_pages", lambda *args: None)
-    bench.main(["--quick", "--tasks", "digits", "--output_dir", str(tmp_path), "--cache_dir", str(tmp_path / "cache")])
+    bench.main(["--quick", "--tasks", "mlm", "--output_dir", str(tmp_path), "--cache_dir", str(tmp_path / "cache")])
     rows = import_module("measure").read_rows(tmp_path / "precision.csv")
     assert [(row["model"], row["dtype"]) for row in rows] == [
-        (name, dtype) for name in ("softmax", "LION-LIT") for _, dtype in IN_TORCH
+        (name, dtype) for name in ("softmax (rotary)", "LION-LIT") for _, dtype in IN_TORCH
     ]
     assert all(row["kept"] == 1 for row in rows if row["dtype"] == "float32")
-    assert all(0 <= row["kept"] <= 1 and 0 <= row["score"] <= 100 for row in rows)
-    assert import_module("reports.precision").losses(lambda name: rows).count("digits, %") == 2
+    assert all(0 <= row["kept"] <= 1 and 0 < row["score"] < 10 for row in rows)
+    assert import_module("reports.precision").losses(lambda name: rows).count("masked-LM loss") == 2
 
 
 def test_share_kept():

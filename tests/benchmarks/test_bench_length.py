@@ -36,14 +36,13 @@ def test_runs_once_and_reports(bench, tmp_path):
 
 
 def models(bench) -> dict:
-    quality = importlib.import_module("bench_quality")
-    experiment = quality.replace(bench.SCALES["quick"]["definitions"].stages[0])
-    data = quality.Data(
-        quality.LionForTokenClassification, {"vocab_size": 60, "max_position_embeddings": 128}, {}, None
-    )
+    trainings = importlib.import_module("trainings")
+    experiment = trainings.replace(bench.SCALES["quick"]["definitions"].stages[0])
+    config = {"vocab_size": 60, "max_position_embeddings": 128}
+    data = trainings.Data(trainings.LionForTokenClassification, config, {}, None)
     found = {}
     for name, (base, fields) in bench.MODELS.items():
-        of_model = quality.replace(experiment, variant=fields(2))
+        of_model = trainings.replace(experiment, variant=fields(2))
         found[name] = bench.start(base, 0, of_model, data)
     return found
 

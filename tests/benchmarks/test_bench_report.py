@@ -195,29 +195,13 @@ def test_a_footnote_names_any_number_of_threads():
 
 def test_seeds_are_shown_one_by_one_where_they_are_of_two_kinds():
     cells = importlib.import_module("reports.cells")
-    assert cells.score_cell("recall", [100.0, 17.25, None, 99.0]) == "17.2, 99.0, 100.0"
-    assert cells.score_cell("recall", [60.0, 80.0]) == "70.0 ± 14.1" and cells.score_cell("mlm", [1, 90]) != "1, 90"
-    assert cells.about_cells([("text", [1.0]), ("recall", [2.0])]) == "One seed"
-    assert cells.about_cells([("text", [1.0, 2.0])]) == "Mean ± standard deviation of 2 seeds"
-    several = [("text", [1.0, float("nan")]), ("text", [1.0, 2.0]), ("recall", [0.0, 1.0, 99.0])]
-    assert cells.about_cells(several) == (
+    assert cells.score_cell([100.0, 17.25, None, 99.0]) == "17.2, 99.0, 100.0"
+    assert cells.score_cell([60.0, 80.0]) == "70.0 ± 14.1"
+    assert cells.about_cells([[1.0], [2.0]]) == "One seed"
+    assert cells.about_cells([[1.0, 2.0]]) == "Mean ± standard deviation of 2 seeds"
+    assert cells.about_cells([[1.0, float("nan")], [1.0, 2.0], [0.0, 1.0, 99.0]]) == (
         "Mean ± standard deviation of 2 to 3 seeds, or one seed; each seed where the deviation is above 20 points"
     )
-
-
-def test_a_repeated_training_does_not_count():
-    row = {"task": "mlm", "model": "LION-S", "initial_decays": "default"}
-    rows = [
-        row | {"variant": variant, "seed": seed, "validation_loss": loss}
-        for variant, seed, loss in [
-            (None, 0, 1.0),
-            ("mixer_initializer_range=0.02", 0, 2.0),
-            ("mixer_initializer_range=0.02", 0, 3.0),
-            (None, 1, 4.0),
-        ]
-    ]
-    scores_of = importlib.import_module("reports.quality").scores_of
-    assert scores_of(lambda name, **values: rows, "test") == {"mlm": {"LION-S": {0: 2.0, 1: 4.0}}}
 
 
 @pytest.mark.slow
@@ -227,9 +211,7 @@ def test_a_run_that_has_begun(report, measure, tmp_path, monkeypatch):
     monkeypatch.setattr(measure, "machine", lambda: here | {"threads": 1, "capability": "AVX512"})
     for path in report.RESULTS.glob("*.csv"):
         rows = measure.read_rows(path)
-        if path.stem in ("quality", "quality_speed"):  # seeds that no two models share
-            rows = [row for row in rows if (row["model"], row.get("seed", 0)) in [("softmax", 0), ("LION-S", 1)]]
-        elif path.stem in ("kernels", "kernels_bfloat16"):
+        if path.stem in ("kernels", "kernels_bfloat16"):
             rows = [row for row in rows if (row["length"], row["threads"], row["capability"]) == (128, 1, "AVX512")]
         elif path.stem != "published":
             rows = rows[:1]

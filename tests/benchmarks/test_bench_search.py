@@ -12,8 +12,8 @@ def bench():
 
 
 @pytest.fixture
-def quality():
-    return importlib.import_module("bench_quality")
+def trainings():
+    return importlib.import_module("trainings")
 
 
 @pytest.fixture
@@ -21,34 +21,25 @@ def trials():
     return importlib.import_module("peers.trials")
 
 
-KINDS = [("text", True), ("text", False), ("image", True)]
-
-
-@pytest.mark.parametrize("modality, is_pooled", KINDS)
-def test_contestants_have_equally_many_different_trials(trials, modality, is_pooled):
+def test_contestants_have_equally_many_different_trials(trials):
     for contestant in trials.CONTESTANTS:
-        settings = trials.trials_of(contestant, modality, is_pooled)
+        settings = trials.trials_of(contestant)
         assert len(settings) == trials.TRIALS >= 8 and settings[0] == {}
         assert all(settings.count(setting) == 1 for setting in settings)
-    shared = [trials.trials_of(contestant, modality, is_pooled)[:-2] for contestant in trials.CONTESTANTS]
+    shared = [trials.trials_of(contestant)[:-2] for contestant in trials.CONTESTANTS]
     assert all(settings == shared[0] for settings in shared)
     assert trials.SEARCH_SEED not in trials.SEEDS and len(trials.SEEDS) == 3
 
 
-@pytest.mark.parametrize("modality, is_pooled", KINDS)
-def test_every_trial_is_a_model_of_equal_parameters(bench, quality, trials, modality, is_pooled):
-    experiment = quality.SCALES["cpu"]["scenes" if modality == "image" else "mlm"]
-    config = {"modality": "image", "image_size": 14, "num_channels": 1} if modality == "image" else {"vocab_size": 300}
-    model_class = quality.LionForMaskedLM
-    if is_pooled:
-        image, text = quality.LionForImageClassification, quality.LionForSequenceClassification
-        model_class = image if modality == "image" else text
-    data, counts, configs = quality.Data(model_class, config, {}, None), [], {}
+def test_every_trial_is_a_model_of_equal_parameters(bench, trainings, trials):
+    experiment = bench.SCALES["cpu"]["recall"]
+    data, counts = trainings.Data(trainings.LionForTokenClassification, {"vocab_size": 300}, {}, None), []
+    configs = {}
     for contestant in trials.CONTESTANTS:
-        for trial in trials.trials_of(contestant, modality, is_pooled):
-            name, made = bench.make_experiment(contestant, trial, experiment, modality)
-            config = quality.make_config(name, made, data)
-            counts.append(quality.count(name, config, data, made.rms_norm))
+        for trial in trials.trials_of(contestant):
+            name, made = bench.make_experiment(contestant, trial, experiment)
+            config = trainings.make_config(name, made, data)
+            counts.append(trainings.count(name, config, data, made.rms_norm))
             configs.setdefault(contestant, []).append(
                 (config.to_dict(), made.learning_rate, made.fan_in, made.rms_norm)
             )
@@ -72,20 +63,18 @@ def test_every_trial_is_a_model_of_equal_parameters(bench, quality, trials, moda
 def test_choice_is_by_validation(bench):
     columns = ("trial", "validation_accuracy", "validation_loss", "test_accuracy")
     cells = [(0, 0.5, 0.1, 0.9), (1, 0.7, 0.9, 0.2), (2, 0.7, 0.8, 0.1)]
-    rows = [dict(zip(columns, row, strict=True), task="recall") for row in cells]
-    assert bench.best_trial(rows)["trial"] == 2
-    assert bench.best_trial([x | {"task": "mlm"} for x in rows])["trial"] == 0
+    assert bench.best_trial([dict(zip(columns, row, strict=True)) for row in cells])["trial"] == 2
 
 
 @pytest.fixture
-def instead_of_training(bench, quality, monkeypatch):
+def instead_of_training(bench, trainings, monkeypatch):
     """Scores that a training would have had: the rate decides them."""
     trained = []
 
     def train(name, seed, experiment, data, cache_dir):
         trained.append((name, seed, experiment.steps, experiment.learning_rate))
         score = 100 * experiment.learning_rate
-        row = dict.fromkeys(quality.METRICS) | {"validation_accuracy": score, "validation_loss": -score}
+        row = dict.fromkeys(trainings.METRICS) | {"validation_accuracy": score, "validation_loss": -score}
         return row | {
             "test_accuracy": score / 2,
             "chance": 0.1,
@@ -105,7 +94,7 @@ def test_a_search_goes_on_and_is_reported(bench, trials, instead_of_training, tm
     rows = bench.read_rows(tmp_path / "search.csv")
     assert [row["stage"] for row in rows] == ["trial"] * 8 + ["equal steps"] * 3  # no time of LION yet
     assert {row["trial"] for row in rows[8:]} == {2} and [row["seed"] for row in rows] == [0] * 8 + [1, 2, 3]
-    assert trials.trials_of("Hydra", "text", False)[2] == {"rate": 4.0}
+    assert trials.trials_of("Hydra")[2] == {"rate": 4.0}
     lines = (tmp_path / "search.csv").read_text().splitlines(keepends=True)
     (tmp_path / "search.csv").write_text("".join(lines[:3]))
     bench.main([*args, "--contestants", "Hydra", "LION"])
@@ -129,7 +118,7 @@ def test_a_search_goes_on_and_is_reported(bench, trials, instead_of_training, tm
 def test_it_trains(bench, tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.import_module("report"), "PICTURES", {})
     monkeypatch.setattr(bench, "SEEDS", (1,))
-    args = ["--quick", "--tasks", "scenes", "--output_dir", str(tmp_path), "--cache_dir", str(tmp_path / "cache")]
+    args = ["--quick", "--tasks", "recall", "--output_dir", str(tmp_path), "--cache_dir", str(tmp_path / "cache")]
     bench.main([*args, "--contestants", "LION", "LION, last layer full"])
     rows = bench.read_rows(tmp_path / "search.csv")
     assert len(rows) == 2 * (8 + 1 + 1) and all(0 <= row["test_accuracy"] <= 1 for row in rows)

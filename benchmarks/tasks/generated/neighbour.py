@@ -5,7 +5,6 @@ token on its left, and the first with "none". A model that cannot tell left from
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from .task import Task, split_of
 
@@ -22,7 +21,6 @@ class Neighbour(Task):
     num_symbols: int = 32
 
     name = "neighbour"
-    per_token: ClassVar[bool] = True
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -31,10 +29,6 @@ class Neighbour(Task):
     @property
     def vocab_size(self) -> int:
         return self.num_symbols + 1
-
-    @property
-    def max_length(self) -> int:
-        return self.length
 
     def example(self, split: str, index: int, seed: int) -> dict:
         generator = self.generator(split, index, seed)

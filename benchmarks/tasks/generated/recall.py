@@ -11,7 +11,6 @@ with rotary positions learnt nothing in 800 steps of 32 examples.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -40,7 +39,6 @@ class Recall(Task):
     num_values: int = 16
 
     name = "recall"
-    per_token: ClassVar[bool] = True
 
     def __post_init__(self):
         room = (self.length - 1) // 3
@@ -70,10 +68,6 @@ class Recall(Task):
     @property
     def vocab_size(self) -> int:
         return self.first_key + self.keys
-
-    @property
-    def max_length(self) -> int:
-        return self.length
 
     def example(self, split: str, index: int, seed: int) -> dict:
         generator = self.generator(split, index, seed)

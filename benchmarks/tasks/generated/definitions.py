@@ -12,38 +12,41 @@ labelled with the value on their right, too, as in `recall`.
 
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
 
 import numpy as np
 
-from .documents import documents
-from .task import NO_LABEL, SPLITS
-from .words import UNKNOWN_ID, WordTask, encode, split_words, vocabulary
+from .task import NO_LABEL, SPLITS, Task
+from .words import UNKNOWN_ID, encode, fingerprint, vocabulary, words_of
 
 
 SET_ID, GET_ID = UNKNOWN_ID + 1, UNKNOWN_ID + 2  # values, names and then words follow
 
 
 @dataclass(frozen=True)
-class Definitions(WordTask):
+class Definitions(Task):
     """
     Args:
+        length: tokens of an example.
+        num_words: the most frequent words of the training texts, which have a token of their own.
         num_definitions: in an example, each of another name, which is asked for once.
         num_names: different names.
         num_values: different values.
         max_bytes: of docstrings to collect.
+        folders: where to look for them. Not given: in the Python installation that runs this.
 
     Raises:
         ValueError: if a quarter of the text has no room for the definitions, or there are fewer names than that.
     """
 
+    length: int = 512
+    num_words: int = 1000
     num_definitions: int = 8
     num_names: int = 32
     num_values: int = 16
     max_bytes: int = 30_000_000
+    folders: tuple[str, ...] = ()
 
     name = "definitions"
-    per_token: ClassVar[bool] = True
 
     def __post_init__(self):
         least = 4 * 3 * self.num_definitions
@@ -57,6 +60,14 @@ class Definitions(WordTask):
     @property
     def labels(self) -> tuple[str, ...]:
         return tuple(str(value) for value in range(self.num_values))
+
+    @property
+    def vocab_size(self) -> int:
+        return self.first_word + self.num_words
+
+    @property
+    def source(self) -> str:
+        return fingerprint(self.folders)
 
     @property
     def first_name(self) -> int:
@@ -90,22 +101,6 @@ def spread(generator: np.random.Generator, room: int, count: int, width: int) ->
     """Places of `count` items of so many tokens that do not overlap, in order, `(count,)`."""
     slots = room - count * (width - 1)
     return np.sort(generator.choice(slots, count, replace=False)) + np.arange(count) * (width - 1)
-
-
-@cache
-def words_of(folders: tuple[str, ...], max_bytes: int) -> dict[str, list[str]]:
-    """All words of a split, one file after the other."""
-    found = documents(folders, max_bytes)
-    return {
-        split: [
-            word
-            for files in found[split].values()
-            for paragraphs in files.values()
-            for paragraph in paragraphs
-            for word in split_words(paragraph)
-        ]
-        for split in SPLITS
-    }
 
 
 @cache

@@ -1,0 +1,352 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+How the benchmarks train: models of the same backbone and equal parameters that differ in some fields of the
+configuration, above all their mixers, with the same data and the same steps.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from pathlib import Path
+
+import add_examples  # noqa: F401 (examples/ can be imported from here on)
+import numpy as np
+import run_mlm
+import torch
+from measure import RESULTS, TRAINING_FIELDS
+from peers.auto_classes import peer_class
+from peers.mamba import MAMBA_PEERS, BidirectionalMamba
+from reports.names import COLORS
+from script_tools.training import accuracy
+from tasks.generated import NO_LABEL, PAD_ID, TASKS, load_task
+from transformers import Trainer, TrainingArguments, set_seed
+
+from configuration_lion import LionConfig, published_fields
+from modeling_lion import LionForMaskedLM, LionForTokenClassification
+from modeling_lion.mixers.registry import MIXERS
+
+
+ROOT = Path(__file__).parents[1]
+CACHE_DIR = ROOT / "outputs" / "quality_cache"  # of prepared data
+
+
+RECOMMENDED = {name: getattr(LionConfig(), name) for name in published_fields("text") if name != "intermediate_size"}
+ROTARY = {"rope_type": "default", "rope_theta": 10000.0}
+MODELS = {
+    "softmax": {"mixer_type": "softmax"},
+    "softmax (rotary)": {
+        "mixer_type": "softmax",
+        "position_embedding_type": "none",
+        "rope_parameters": ROTARY,
+    },
+    "LION": RECOMMENDED,
+    "LION-LIT": {"mixer_type": "lit"},
+    "LION-D": {"mixer_type": "decay"},
+    "LION-S": {"mixer_type": "selective"},
+    # LIT has no decays: a scan along a curve does not change it.
+    "LION-D♮": {"mixer_type": "decay", "patch_order": "snake"},
+    "LION-S♮": {"mixer_type": "selective", "patch_order": "snake"},
+    "Luna": {"mixer_type": "luna"},
+    # The backbone of LION-S; peers/mamba.py replaces its attention.
+    "Hydra": {"mixer_type": "selective"},
+    "Vim": {"mixer_type": "selective"},
+}
+# What peers have in common with LION as recommended, which the models above do not have.
+AS_RECOMMENDED = {name: RECOMMENDED[name] for name in ("use_gated_mlp", "pooling")}
+READ = ("input_ids", "token_type_ids", "attention_mask", "label", "labels", "special_tokens_mask")  # columns of data
+METRICS = ("validation_loss", "validation_accuracy", "test_loss", "test_accuracy", "longer_accuracy")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """
+    A task and what to train on it.
+
+    Args:
+        task: of `tasks.generated`, fields; of other data, what tells them from others, as `length`.
+        config: fields of `LionConfig`, the same for every model.
+        steps, batch_size, learning_rate: of the training; a tenth of the steps warms up, then a cosine falls to 0.
+        examples: for training; a tenth of them for validation, and for the test.
+        longer: evaluate examples of so many times the `length` of the task, too.
+        variant: fields of `LionConfig` that replace those of every model, and the `TRAINING_FIELDS` that are not as in
+            the experiments of a scale.
+        fan_in: initial weights of Hydra and Vim as their authors have them (`use_fan_in`), not those of transformers.
+        rms_norm: norms are RMSNorms (`use_rms_norm`).
+    """
+
+    task: dict
+    config: dict
+    steps: int
+    batch_size: int = 32
+    learning_rate: float = 1e-3
+    examples: int = 10_000
+    longer: int | None = None
+    variant: dict = field(default_factory=dict)
+    fan_in: bool = False
+    rms_norm: bool = False
+
+    @property
+    def variant_name(self) -> str | None:
+        """The same for equal fields, in any order; `None` without any, as an empty cell of a table is read."""
+        texts = [
+            f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+            for name, value in sorted(self.variant.items())
+        ]
+        return " ".join(texts) or None
+
+    def settings(self) -> str:
+        """All of it but fields of the configuration that a variant replaces, in one cell of a table."""
+        training = {name: getattr(self, name) for name in ("steps", "batch_size", "learning_rate", "examples")}
+        training |= {"longer": self.longer} if self.longer else {}
+        return " ".join(f"{name}={value}" for name, value in {**self.task, **self.config, **training}.items())
+
+
+def sizes(hidden_size: int, layers: int, heads: int, **fields) -> dict:
+    return {
+        "hidden_size": hidden_size,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "intermediate_size": 4 * hidden_size,  # room for the further projections of Luna
+        "norm_position": "pre",
+        "hidden_dropout_prob": 0.0,  # trainings are too short to overfit
+    } | fields
+
+
+def tiny(**fields) -> dict:
+    """Sizes of a few steps; the MLPs leave room for the projections of Hydra."""
+    return sizes(16, 2, 2, intermediate_size=256, **fields)
+
+
+def last_layer_full(layers: int, modality: str = "text") -> dict:
+    """Fields of a LION whose last layer is softmax attention over all tokens, in texts with rotary positions."""
+    types = {"layer_types": ["linear_attention"] * (layers - 1) + ["full_attention"]}
+    rope = {"rope_parameters": {"linear_attention": None, "full_attention": ROTARY}}
+    return types | rope if modality == "text" else types
+
+
+@dataclass
+class Data:
+    """Examples by split, how to make a batch of them, and the model and metrics that they need."""
+
+    model_class: type
+    config: dict
+    splits: dict
+    collate: Callable
+    trainer: dict = field(default_factory=dict)
+    trainer_class: type = Trainer
+    chance: float | None = None  # accuracy of the most frequent class
+
+
+def load_data(name: str, experiment: Experiment, cache_dir: Path) -> Data:
+    """A task of `tasks.generated`, whose tokens are labelled."""
+    task = TASKS[name](**experiment.task)
+    held_out = max(experiment.examples // 10, 20)
+    counts = {"train": experiment.examples, "validation": held_out, "test": held_out}
+    splits = load_task(task, counts, str(cache_dir))
+    if experiment.longer:
+        longer = replace(task, length=experiment.longer * task.length)
+        # As many tokens as the test split has.
+        splits["longer"] = load_task(longer, {"test": max(held_out // experiment.longer, 20)}, str(cache_dir))["test"]
+    config = {"vocab_size": task.vocab_size, "max_position_embeddings": task.length, "pad_token_id": PAD_ID}
+    metrics = {"compute_metrics": accuracy, "preprocess_logits_for_metrics": run_mlm.most_likely}
+    asked = np.concatenate(splits["test"]["labels"])
+    counts = np.bincount(asked[asked != NO_LABEL])
+    chance = float(counts.max() / counts.sum())
+    config |= {"num_labels": len(task.labels)}
+    return Data(LionForTokenClassification, config, splits, pad_with_labels, metrics, chance=chance)
+
+
+def pad_with_labels(rows: list[dict]) -> dict[str, torch.Tensor]:
+    """A batch of sequences with a label for each token."""
+
+    def padded(name: str, value: int) -> torch.Tensor:
+        rows_of = [torch.tensor(row[name]) for row in rows]
+        return torch.nn.utils.rnn.pad_sequence(rows_of, batch_first=True, padding_value=value)
+
+    input_ids = padded("input_ids", PAD_ID)
+    mask = (input_ids != PAD_ID).long()
+    return {"input_ids": input_ids, "attention_mask": mask, "labels": padded("labels", NO_LABEL)}
+
+
+def add_mixers(files: Iterable[str]) -> list[str]:
+    """
+    Import files that register mixers (`modeling_lion.register_mixer`). Their names are models from then on, and are
+    returned.
+    """
+    before = set(MIXERS)
+    for file in files:
+        sys.path.insert(0, str(Path(file).resolve().parent))
+        import_module(Path(file).stem)
+    names = [name for name in MIXERS if name not in before]
+    for name in names:
+        MODELS[name] = {"mixer_type": name}
+        COLORS.setdefault(name, "#6b6b6b")
+    return names
+
+
+def make_config(model: str, experiment: Experiment, data: Data) -> LionConfig:
+    """
+    The configuration of a model: its MLP is made smaller or larger until it has about the parameters of softmax
+    without a variant.
+
+    Raises:
+        ValueError: if there are too many without any MLP.
+    """
+    common = published_fields(data.config.get("modality", "text")) | experiment.config | data.config
+    variant = {name: value for name, value in experiment.variant.items() if name not in TRAINING_FIELDS}
+    of_model = common | MODELS[model] | variant
+    config = LionConfig(**of_model)
+    reference = count("softmax", LionConfig(**common | MODELS["softmax"]), data)
+    parameters = count(model, config, data, experiment.rms_norm)
+    projections = 3 if config.use_gated_mlp else 2
+    per_unit = config.num_hidden_layers * (projections * config.hidden_size + projections - 1)
+    units = config.intermediate_size + round((reference - parameters) / per_unit)
+    if units < 1:
+        raise ValueError(f"{model} has more parameters than softmax without any MLP: raise `intermediate_size`.")
+    return LionConfig(**of_model | {"intermediate_size": units})
+
+
+def make_model(name: str, config: LionConfig, data: Data) -> torch.nn.Module:
+    return (peer_class(name, data.model_class) if name in MAMBA_PEERS else data.model_class)(config)
+
+
+@torch.no_grad()
+def use_fan_in(model: torch.nn.Module) -> None:
+    """Give Hydra and Vim the initial weights of their authors, torch's own U(-n^-½, n^-½) for n inputs."""
+    for layer in model.base_model.layers:
+        if isinstance(layer.attention, BidirectionalMamba):
+            for module in layer.attention.modules():
+                if isinstance(module, torch.nn.Linear):
+                    bound = module.in_features**-0.5
+                    torch.nn.init.uniform_(module.weight, -bound, bound)
+
+
+def use_rms_norm(model: torch.nn.Module) -> None:
+    """Give a model RMSNorms in the place of its LayerNorms, new like those."""
+    for name, norm in list(model.named_modules()):
+        if isinstance(norm, torch.nn.LayerNorm):
+            other = torch.nn.RMSNorm(norm.normalized_shape, eps=norm.eps, device=norm.weight.device)
+            model.set_submodule(name, other)
+
+
+def count(name: str, config: LionConfig, data: Data, rms_norm: bool = False) -> int:
+    with torch.device("meta"):
+        model = make_model(name, config, data)
+    if rms_norm:
+        use_rms_norm(model)
+    return model.num_parameters()
+
+
+def make_trainer(
+    model: torch.nn.Module, seed: int, experiment: Experiment, data: Data, output_dir: Path, **arguments
+) -> tuple[Trainer, list[str]]:
+    """
+    The training of an experiment, and the columns of the data that it reads.
+
+    Args:
+        arguments: of the Trainer, in place of those of all trainings here.
+    """
+    common = {
+        "max_steps": experiment.steps,
+        "per_device_train_batch_size": experiment.batch_size,
+        "per_device_eval_batch_size": 2 * experiment.batch_size,
+        "learning_rate": experiment.learning_rate,
+        "lr_scheduler_type": "cosine",
+        "warmup_steps": max(1, experiment.steps // 10),
+        "weight_decay": 0.01,
+        "adam_beta2": 0.98,
+        "seed": seed,
+        "save_strategy": "no",
+        "logging_strategy": "no",
+        "report_to": "none",
+        "remove_unused_columns": False,
+        "dataloader_pin_memory": torch.cuda.is_available(),
+        "bf16": torch.cuda.is_available(),
+    }
+    columns = [name for name in READ if name in data.splits["train"].features]
+    trainer = data.trainer_class(
+        model=model,
+        args=TrainingArguments(str(output_dir / "trainer"), **common | arguments),
+        data_collator=data.collate,
+        train_dataset=data.splits["train"].select_columns(columns),
+        **data.trainer,
+    )
+    return trainer, columns
+
+
+def start(model_name: str, seed: int, experiment: Experiment, data: Data) -> torch.nn.Module:
+    """A model with its initial weights."""
+    set_seed(seed)
+    model = make_model(model_name, make_config(model_name, experiment, data), data)
+    if experiment.fan_in:
+        use_fan_in(model)
+    if experiment.rms_norm:
+        use_rms_norm(model)
+    return model
+
+
+def train(model_name: str, seed: int, experiment: Experiment, data: Data, output_dir: Path) -> dict:
+    """Train one model; columns of a row come back."""
+    model = start(model_name, seed, experiment, data)
+    trainer, columns = make_trainer(model, seed, experiment, data, output_dir)
+    result = trainer.train()
+    row = dict.fromkeys(METRICS) | {"chance": data.chance}
+    # No position embedding has been learnt for what is longer than in training.
+    skipped = {"longer"} if model.config.position_embedding_type == "absolute" else set()
+    for split in ("validation", "test", "longer"):
+        if split in data.splits.keys() - skipped:
+            metrics = trainer.evaluate(data.splits[split].select_columns(columns), metric_key_prefix=split)
+            row |= {name: value for name, value in metrics.items() if name in METRICS}
+    return row | {"parameters": model.num_parameters(), "train_seconds": result.metrics["train_runtime"]}
+
+
+def make_step(model_name: str, experiment: Experiment, data: Data) -> Callable[[], None]:
+    """A training step, but for the optimizer, of inputs without sense."""
+    torch.manual_seed(0)
+    config = make_config(model_name, experiment, data)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = make_model(model_name, config, data).train().to(device)
+    rows = experiment.batch_size
+    if config.modality == "image":
+        inputs = {"pixel_values": torch.randn(rows, config.num_channels, *config.image_shape)}
+    else:
+        inputs = {"input_ids": torch.randint(1, config.vocab_size, (rows, config.context_length))}
+    if data.model_class is LionForMaskedLM:
+        is_masked = torch.rand(inputs["input_ids"].shape) < 0.15
+        inputs["labels"] = torch.where(is_masked, inputs["input_ids"], -100)
+    else:
+        is_per_token = data.model_class is LionForTokenClassification
+        inputs["labels"] = torch.randint(config.num_labels, inputs["input_ids"].shape if is_per_token else (rows,))
+    inputs = {name: x.to(device) for name, x in inputs.items()}
+
+    def step():
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            loss = model(**inputs).loss
+        model.zero_grad(set_to_none=True)
+        loss.backward()
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    return step
+
+
+def training_arguments(description: str, scales: dict[str, dict[str, object]]) -> argparse.ArgumentParser:
+    """Arguments of all benchmarks of trainings."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    tasks = list(dict.fromkeys(task for of_scale in scales.values() for task in of_scale))
+    parser.add_argument("--scale", choices=scales, default="cpu")
+    parser.add_argument("--tasks", nargs="+", choices=tasks, help="not given: all of the scale")
+    parser.add_argument("--output_dir", type=Path, default=RESULTS, help="folder of the tables")
+    parser.add_argument("--cache_dir", type=Path, default=CACHE_DIR, help="prepared data")
+    parser.add_argument("--threads", type=int, help="CPU threads; not given: as torch decides")
+    return parser
+
+
+def chosen_tasks(parser: argparse.ArgumentParser, args: argparse.Namespace, scales: dict[str, dict]) -> list[str]:
+    """The tasks that were asked for, or all of the scale; ends with a message if the scale has not all of them."""
+    if missing := set(args.tasks or []) - set(scales[args.scale]):
+        parser.error(f"scale {args.scale} has no {' and no '.join(sorted(missing))}: {', '.join(scales[args.scale])}")
+    return args.tasks or list(scales[args.scale])
