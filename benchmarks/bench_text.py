@@ -13,9 +13,9 @@ one tokenizer for all. BERT is softmax attention with learnt positions ("softmax
 the others. All have norms before each block, and an MLP whose width makes parameters equal within 2 %.
 
 What is tried is in rate_search.py, first for masked language modeling. Of a fine-tuning, whose weights are there, the
-learning rate alone is searched. It starts from the model that the contestant has of this seed and stage: a trial of
-seed 0 from the chosen trial of seed 0. Where time is equal, masked language modeling and fine-tuning both have as many
-steps as take the Transformer's time, unless a step takes about as long (`reports.real.SAME_TIME`).
+learning rate alone is searched, in four trials, too. It starts from the model that the contestant has of this seed and
+stage: a trial of seed 0 from the chosen trial of seed 0. Where time is equal, masked language modeling and fine-tuning
+both have as many steps as take the Transformer's time, unless a step takes about as long (`reports.real.SAME_TIME`).
 
 Every training is a row of real_text.csv and is not repeated. Trained language models are kept in the data's folder,
 and made again if they are missing. real_text_speed.csv has the times of a training step beside the Transformer's.
@@ -43,6 +43,8 @@ from modeling_lion import LionForMaskedLM, LionForSequenceClassification
 
 
 CONTESTANTS = ("softmax", "softmax (rotary)", "LION-LIT", "LION-D", "LION-S", "LION", "Hydra")
+# Trials of a fine-tuning.
+FINE_TUNING = ({}, {"rate": 2.0}, {"rate": 4.0}, {"rate": 8.0})
 # What run_glue.py measures for each task; for masked language modeling the accuracy on masked tokens.
 METRICS = {
     "mlm": "accuracy",
@@ -135,7 +137,7 @@ class TextSearch(RateSearch):
         super().__init__(task, experiment, Data(model_class, config, {}, None), args)
 
     def trials(self, contestant: str) -> list[dict]:
-        return [trial for trial in super().trials(contestant) if self.mlm is None or "initializer_range" not in trial]
+        return super().trials(contestant) if self.mlm is None else list(FINE_TUNING)
 
     def output_dir(self, case: dict) -> Path:
         name = f"{case['contestant']}-{case['stage']}-{case['trial']}-{case['seed']}"

@@ -3,6 +3,7 @@
 
 import importlib
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -153,12 +154,11 @@ def test_texts_are_a_search_that_goes_on(text, no_pictures, tmp_path, monkeypatc
     args += ["--output_dir", str(tmp_path), "--data", str(tmp_path / "data")]
     text.main(args)
     rows = read_rows(tmp_path / "real_text.csv")
-    for task, trials in (("mlm", 4), ("facets", 2)):
-        stages = {"trial": trials, "equal steps": 3, "equal time": 3}
-        for name in ("softmax", "Hydra"):
-            found = [row["stage"] for row in rows if (row["task"], row["contestant"]) == (task, name)]
-            expected = {x: n for x, n in stages.items() if (name, x) != ("softmax", "equal time")}
-            assert {x: found.count(x) for x in found} == expected
+    stages = {"trial": 4, "equal steps": 3, "equal time": 3}
+    for task, name in product(("mlm", "facets"), ("softmax", "Hydra")):
+        found = [row["stage"] for row in rows if (row["task"], row["contestant"]) == (task, name)]
+        expected = {x: n for x, n in stages.items() if (name, x) != ("softmax", "equal time")}
+        assert {x: found.count(x) for x in found} == expected
     assert {row["metric"] for row in rows} == {"accuracy", "f1_micro"}
     models = [path.name for path in (tmp_path / "data" / "models" / "quick" / "mlm").iterdir()]
     assert len(models) == 7 + 10 and not list((tmp_path / "data" / "models" / "quick" / "facets").iterdir())
