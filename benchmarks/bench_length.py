@@ -17,10 +17,11 @@ length.csv, one for each length and scaling.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 import torch
-from measure import append_rows, read_rows
+from measure import append_rows, read_rows, torch_threads
 from report import write_pages
 from tasks.generated import TASKS, load_task
 from trainings import (
@@ -197,13 +198,11 @@ def main(args: list[str] | None = None) -> None:
     args = parser.parse_args(args)
     if args.quick:
         args.scale, args.seeds = "quick", args.seeds[:1]
-    threads = torch.get_num_threads()
-    torch.set_num_threads(args.threads or threads)
     path = args.output_dir / "length.csv"
-    for task in chosen_tasks(parser, args, SCALES):
-        length = SCALES[args.scale][task].longer(args.times)
-        for seed in args.seeds:
-            for name in args.models:
+    with torch_threads(args.threads):
+        for task in chosen_tasks(parser, args, SCALES):
+            length = SCALES[args.scale][task].longer(args.times)
+            for seed, name in product(args.seeds, args.models):
                 case = {"scale": args.scale, "task": task, "model": name, "times": args.times, "seed": seed}
                 if found := read_rows(path, **case):
                     if found[-1]["settings"] != length.settings():
@@ -212,7 +211,6 @@ def main(args: list[str] | None = None) -> None:
                 print(f"{task}, {name}, {args.times} times the steps, seed {seed}", flush=True)
                 rows = train_and_test(name, seed, task, length, args.cache_dir)
                 append_rows(path, [case | row | {"settings": length.settings()} for row in rows])
-    torch.set_num_threads(threads)
     write_pages(args.output_dir, args.scale)
 
 

@@ -17,9 +17,9 @@ import argparse
 import difflib
 import json
 from dataclasses import fields, replace
+from itertools import product
 
-import torch
-from measure import TRAINING_FIELDS, append_rows, read_rows
+from measure import TRAINING_FIELDS, append_rows, read_rows, torch_threads
 from report import write_pages
 from trainings import (
     METRICS,
@@ -123,14 +123,11 @@ def main(args: list[str] | None = None) -> None:
     args = parser.parse_args(args)
     if args.quick:
         args.scale, args.seeds = "quick", args.seeds[:1]
-    threads = torch.get_num_threads()
-    torch.set_num_threads(args.threads or threads)
-    for task in chosen_tasks(parser, args, SCALES):
-        data = load_data(task, SCALES[args.scale][task], args.cache_dir)
-        for seed in args.seeds:
-            for name in args.models:
+    with torch_threads(args.threads):
+        for task in chosen_tasks(parser, args, SCALES):
+            data = load_data(task, SCALES[args.scale][task], args.cache_dir)
+            for seed, name in product(args.seeds, args.models):
                 train_once(task, name, seed, data, args)
-    torch.set_num_threads(threads)
     write_pages(args.output_dir, args.scale)
 
 

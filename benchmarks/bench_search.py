@@ -19,7 +19,7 @@ from dataclasses import replace
 
 import bench_recall
 import torch
-from measure import append_rows, interleaved, read_rows, summary
+from measure import append_rows, interleaved, read_rows, summary, torch_threads
 from peers.trials import CONTESTANTS, SEARCH_SEED, SEEDS, trials_of
 from report import write_pages
 from reports.search import best_trial
@@ -158,12 +158,10 @@ class Search:
         known = {row["contestant"]: row["ratio"] for row in read_rows(path, **self.about)}
         if choices.keys() <= known.keys():
             return known
-        threads = torch.get_num_threads()
-        if not torch.cuda.is_available():
-            torch.set_num_threads(1)  # CPU time of one thread is disturbed least; a GPU is timed by the clock
-        steps = {name: make_step(*self.make(name, number), self.data) for name, number in choices.items()}
-        found = {name: summary(seconds) for name, seconds in interleaved(steps, self.args.repeats).items()}
-        torch.set_num_threads(threads)
+        # CPU time of one thread is disturbed least; a GPU is timed by the clock.
+        with torch_threads(None if torch.cuda.is_available() else 1):
+            steps = {name: make_step(*self.make(name, number), self.data) for name, number in choices.items()}
+            found = {name: summary(seconds) for name, seconds in interleaved(steps, self.args.repeats).items()}
         rows = []
         for name in (name for name in choices if name not in known):
             ratio = found[name]["median"] / found[self.time_of]["median"]
@@ -181,16 +179,14 @@ def main(args: list[str] | None = None) -> None:
     args = parser.parse_args(args)
     if args.quick:
         args.scale, args.repeats = "quick", 2
-    threads = torch.get_num_threads()
     for task in chosen_tasks(parser, args, SCALES):
-        torch.set_num_threads(args.threads or threads)
         experiment = SCALES[args.scale][task]
         search = Search(task, experiment, load_data(task, experiment, args.cache_dir), args)
-        for contestant in args.contestants if "equal steps" in args.stages else ():
-            search.equal_steps(contestant)
-        if "equal time" in args.stages:
-            search.equal_time(list(args.contestants))
-    torch.set_num_threads(threads)
+        with torch_threads(args.threads):
+            for contestant in args.contestants if "equal steps" in args.stages else ():
+                search.equal_steps(contestant)
+            if "equal time" in args.stages:
+                search.equal_time(list(args.contestants))
     write_pages(args.output_dir, args.scale)
 
 

@@ -12,9 +12,9 @@ import platform
 import resource
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import date
 from importlib.metadata import version
 from multiprocessing import get_context
@@ -93,6 +93,17 @@ def interleaved(
 def summary(seconds: list[float]) -> dict[str, float]:
     """Columns of a table for the times of one function."""
     return {"median": statistics.median(seconds), "min": min(seconds), "max": max(seconds)}
+
+
+@contextmanager
+def torch_threads(count: int | None) -> Iterator[None]:
+    """Let torch have so many threads in this block; `None`: as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def in_new_process(function: Callable, *args):

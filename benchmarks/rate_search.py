@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-import torch
 from bench_search import STAGES, Search
+from measure import torch_threads
 from peers.trials import SEEDS
 from reports.real import has_same_time
 from trainings import ROOT, Experiment, add_mixers, count, last_layer_full, make_config, training_arguments
@@ -154,17 +154,15 @@ def chosen_contestants(parser: argparse.ArgumentParser, args: argparse.Namespace
 
 def run_search(search: RateSearch, contestants: list[str], args: argparse.Namespace) -> None:
     """All stages of a task that were asked for, then the times of steps."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(args.threads or threads)
     search.check_parameters(contestants)
-    for contestant in contestants if "equal steps" in args.stages else ():
-        search.equal_steps(contestant)
-    if "equal time" in args.stages:
-        search.equal_time(contestants)
-    if ONE_CHANGE in args.stages:
-        search.one_change()
-        contestants = [RECOMMENDED, *search.changes, *contestants]
-    choices = {name: search.choice(name) for name in dict.fromkeys([TRANSFORMER, *contestants])}
-    if None not in choices.values():
-        search.times(choices)
-    torch.set_num_threads(threads)
+    with torch_threads(args.threads):
+        for contestant in contestants if "equal steps" in args.stages else ():
+            search.equal_steps(contestant)
+        if "equal time" in args.stages:
+            search.equal_time(contestants)
+        if ONE_CHANGE in args.stages:
+            search.one_change()
+            contestants = [RECOMMENDED, *search.changes, *contestants]
+        choices = {name: search.choice(name) for name in dict.fromkeys([TRANSFORMER, *contestants])}
+        if None not in choices.values():
+            search.times(choices)
