@@ -12,8 +12,8 @@ tasks/real_data.py fetches and describes the data. Every training is a call of e
 one tokenizer for all. BERT is softmax attention with learnt positions ("softmax") or rotary ones, in the backbone of
 the others. All have norms before each block, and an MLP whose width makes parameters equal within 2 %.
 
-What is tried is in rate_search.py, first for masked language modeling. Of a fine-tuning, whose weights are there, the
-learning rate alone is searched, in four trials, too. It starts from the model that the contestant has of this seed and
+The protocol is in rate_search.py; here, each contestant has five trials for a task. Of a fine-tuning, whose weights
+are there, the learning rate alone is searched. It starts from the model that the contestant has of this seed and
 stage: a trial of seed 0 from the chosen trial of seed 0. Where time is equal, masked language modeling and fine-tuning
 both have as many steps as take the Transformer's time, unless a step takes about as long (`reports.real.SAME_TIME`).
 
@@ -30,7 +30,7 @@ from pathlib import Path
 import torch
 from bench_search import STAGES
 from peers.auto_classes import auto_classes_of
-from rate_search import RateSearch, chosen_contestants, rate_arguments, run_search
+from rate_search import TRIALS, RateSearch, chosen_contestants, rate_arguments, run_search
 from report import write_pages
 from run_glue import main as run_glue
 from run_mlm import main as run_mlm
@@ -43,8 +43,9 @@ from modeling_lion import LionForMaskedLM, LionForSequenceClassification
 
 
 CONTESTANTS = ("softmax", "softmax (rotary)", "LION-LIT", "LION-D", "LION-S", "LION", "Hydra")
-# Trials of a fine-tuning.
-FINE_TUNING = ({}, {"rate": 2.0}, {"rate": 4.0}, {"rate": 8.0})
+# Trials, with higher learning rates than those of images: so few steps take them.
+PRE_TRAINING = (*TRIALS, {"initializer_range": 0.1, "rate": 4.0})
+FINE_TUNING = ({}, *({"rate": rate} for rate in (2.0, 4.0, 8.0, 16.0)))
 # What run_glue.py measures for each task; for masked language modeling the accuracy on masked tokens.
 METRICS = {
     "mlm": "accuracy",
@@ -137,7 +138,7 @@ class TextSearch(RateSearch):
         super().__init__(task, experiment, Data(model_class, config, {}, None), args)
 
     def trials(self, contestant: str) -> list[dict]:
-        return super().trials(contestant) if self.mlm is None else list(FINE_TUNING)
+        return list(PRE_TRAINING if self.mlm is None else FINE_TUNING)
 
     def output_dir(self, case: dict) -> Path:
         name = f"{case['contestant']}-{case['stage']}-{case['trial']}-{case['seed']}"

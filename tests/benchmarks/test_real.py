@@ -154,14 +154,14 @@ def test_texts_are_a_search_that_goes_on(text, no_pictures, tmp_path, monkeypatc
     args += ["--output_dir", str(tmp_path), "--data", str(tmp_path / "data")]
     text.main(args)
     rows = read_rows(tmp_path / "real_text.csv")
-    stages = {"trial": 4, "equal steps": 3, "equal time": 3}
+    stages = {"trial": 5, "equal steps": 3, "equal time": 3}
     for task, name in product(("mlm", "facets"), ("softmax", "Hydra")):
         found = [row["stage"] for row in rows if (row["task"], row["contestant"]) == (task, name)]
         expected = {x: n for x, n in stages.items() if (name, x) != ("softmax", "equal time")}
         assert {x: found.count(x) for x in found} == expected
     assert {row["metric"] for row in rows} == {"accuracy", "f1_micro"}
     models = [path.name for path in (tmp_path / "data" / "models" / "quick" / "mlm").iterdir()]
-    assert len(models) == 7 + 10 and not list((tmp_path / "data" / "models" / "quick" / "facets").iterdir())
+    assert len(models) == 8 + 11 and not list((tmp_path / "data" / "models" / "quick" / "facets").iterdir())
     # Without the last rows and the language model that they start from, the same comes out again.
     table = tmp_path / "real_text.csv"
     lines = table.read_text(encoding="utf-8").splitlines(keepends=True)
