@@ -43,9 +43,9 @@ bench-gpu: $(VENV)/installed
 	$(BIN)/python benchmarks/gpu/run.py $(or $(PART),all) --out outputs/gpu --minutes $(or $(MINUTES),60) \
 		$(if $(DATA),--data $(DATA))
 
-# Every mixer on every task, 3 seeds each, then longer texts, and then the same search for LION and its peers, into the
-# tables of docs/; it goes on where it was stopped. SCALE=gpu is larger; PART=quality, length or search is one of them, and
-# PART=images or text has real data, which is fetched (docs/benchmarks/real.md).
+# Trainings on generated tasks into the tables of docs/benchmarks/recall.md: recall, longer texts, and the same search for
+# LION and its peers. It goes on where it was stopped. SCALE=gpu is larger; PART=recall, length or search is one of them,
+# and PART=images or text has real data, which is fetched (docs/benchmarks/real.md).
 results: $(VENV)/installed
 	for part in $(or $(PART),recall length search); do \
 		$(BIN)/python benchmarks/bench_$$part.py --scale $(or $(SCALE),cpu) || exit 1; \

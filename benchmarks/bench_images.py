@@ -111,6 +111,7 @@ def main(args: list[str] | None = None) -> None:
     parser.set_defaults(stages=STAGES[:1])
     args = parser.parse_args(args)
     contestants = chosen_contestants(parser, args, list(CONTESTANTS))
+    tasks = chosen_tasks(parser, args, SCALES)
     if args.scale == "quick":  # noise, of which nothing is fetched
         generator = torch.Generator().manual_seed(0)
         noise = torch.randint(256, (64, SIDE, SIDE), dtype=torch.uint8, generator=generator)
@@ -118,7 +119,7 @@ def main(args: list[str] | None = None) -> None:
     else:
         folder = Archives(args.archives or args.data / "archives").fashion_mnist()
         train, test = (load_fashion_mnist(folder, split) for split in ("train", "test"))
-    for task in chosen_tasks(parser, args, SCALES):
+    for task in tasks:
         experiment = SCALES[args.scale][task]
         run_search(ImageSearch(task, experiment, load_data(train, test, experiment), args), contestants, args)
     write_pages(args.output_dir, args.scale)

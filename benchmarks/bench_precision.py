@@ -10,7 +10,7 @@ OpenVINO, as bench_deploy.py measures their speed.
 Tasks, with a softmax model beside LION in each:
 
 - `mlm`: masked language modeling of docstrings, loss in nats; the recommended recipe, LION-S, LION-LIT and softmax
-  attention with rotary positions, trained here, with the tokenizer, the masks and the metrics of run_mlm.py;
+  attention with rotary positions, trained here, with the tokenizer and the masks of run_mlm.py;
 - `retrieval`: the encoder in checkpoints/ on whole documents, and its teacher on the mean of pieces, nDCG@10, as in
   bench_retrieval.py.
 
@@ -36,7 +36,6 @@ from measure import CHECKPOINT, append_rows, make_parser
 from report import write_pages
 from retrieval_lion.sources import check_source
 from script_tools.data_files import find_texts
-from script_tools.training import accuracy
 from tokenization_lion import LionTokenizer
 from torch import Tensor
 from torch.nn import functional as F
@@ -82,10 +81,8 @@ def load_docstrings(cache_dir: Path, length: int, vocab_size: int, max_bytes: in
         "max_position_embeddings": length,
         "pad_token_id": tokenizer.pad_token_id,
     }
-    metrics = {"compute_metrics": accuracy, "preprocess_logits_for_metrics": run_mlm.most_likely}
     collate = run_mlm.DataCollatorForSeededMasking(tokenizer, mlm_probability=0.15, seed=0)
-    trainer = metrics | {"processing_class": tokenizer}
-    return Data(LionForMaskedLM, config, splits, collate, trainer, run_mlm.MlmTrainer)
+    return Data(LionForMaskedLM, config, splits, collate, {"processing_class": tokenizer}, run_mlm.MlmTrainer)
 
 
 def trained_models(args: argparse.Namespace) -> Iterator[tuple[str, LionPreTrainedModel, Evaluate]]:

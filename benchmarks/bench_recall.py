@@ -2,7 +2,7 @@
 """
 Which models recall a value that was named before, and tell left from right: tasks of tasks/generated.
 
-    python benchmarks/bench_recall.py                                # an hour of a CPU core
+    python benchmarks/bench_recall.py                                # ten minutes of a CPU core
     python benchmarks/bench_recall.py --models LION --set num_key_heads=1
     python benchmarks/bench_recall.py --set steps=2000               # or trained otherwise
     python benchmarks/bench_recall.py --models LION --set 'layer_types=["linear_attention", "full_attention"]'
@@ -19,11 +19,12 @@ import json
 from dataclasses import fields, replace
 from itertools import product
 
-from measure import TRAINING_FIELDS, append_rows, read_rows, torch_threads
+from measure import append_rows, read_rows, torch_threads
 from report import write_pages
 from trainings import (
     METRICS,
     MODELS,
+    TRAINING_FIELDS,
     Data,
     Experiment,
     add_mixers,
@@ -108,7 +109,7 @@ def main(args: list[str] | None = None) -> None:
     first.add_argument("--mixers", nargs="+", default=[])
     own = add_mixers(first.parse_known_args(args)[0].mixers)
     parser = training_arguments(__doc__, SCALES)
-    parser.add_argument("--models", nargs="+", choices=[*TEXT_MODELS, *own], default=TEXT_MODELS)
+    parser.add_argument("--models", nargs="+", choices=[*TEXT_MODELS, *own], default=["softmax (rotary)", "LION"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--mixers", nargs="+", metavar="FILE", help="files that register mixers, for `--models`")
     parser.add_argument(

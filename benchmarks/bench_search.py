@@ -1,8 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The same search for LION and its peers on the task `recall`: the protocol of docs/benchmarks/quality.md.
+The same search for LION and its peers on the task `recall`: the protocol of docs/benchmarks/recall.md.
 
-    python benchmarks/bench_search.py                               # a night of a CPU core
+    python benchmarks/bench_search.py                               # two hours of a CPU core
     python benchmarks/bench_search.py --contestants softmax LION    # a part of it
     python benchmarks/bench_search.py --quick                       # a few steps, to see that it runs
 

@@ -2,7 +2,7 @@
 """
 The paper's road for texts, in small: masked language modeling of manuals, then fine-tuning on labels that people gave.
 
-    python benchmarks/bench_text.py                # six hours of a CPU core; it goes on if stopped
+    python benchmarks/bench_text.py                # eight hours of a CPU core; it goes on if stopped
     python benchmarks/bench_text.py --tasks mlm section --contestants softmax LION
     python benchmarks/bench_text.py --scale gpu    # BERT-small's sizes
     python benchmarks/bench_text.py --mixers retention.py
@@ -43,7 +43,7 @@ from modeling_lion import LionForMaskedLM, LionForSequenceClassification
 
 
 CONTESTANTS = ("softmax", "softmax (rotary)", "LION-LIT", "LION-D", "LION-S", "LION", "Hydra")
-# Trials, with higher learning rates than those of images: so few steps take them.
+# Trials. Learning rates are higher than for images, since trainings are short.
 PRE_TRAINING = (*TRIALS, {"initializer_range": 0.1, "rate": 4.0})
 FINE_TUNING = ({}, *({"rate": rate} for rate in (2.0, 4.0, 8.0, 16.0)))
 # What run_glue.py measures for each task; for masked language modeling the accuracy on masked tokens.
@@ -230,10 +230,11 @@ def main(args: list[str] | None = None) -> None:
     parser = rate_arguments(__doc__, SCALES, list(CONTESTANTS))
     args = parser.parse_args(args)
     contestants = chosen_contestants(parser, args, list(CONTESTANTS))
+    tasks = chosen_tasks(parser, args, SCALES)
     experiments = SCALES[args.scale]
     folder = quick_texts(args.data / "quick") if args.scale == "quick" else prepare(args.data, args.archives)
     mlm = TextSearch("mlm", experiments["mlm"], folder, args)
-    for task in chosen_tasks(parser, args, SCALES):
+    for task in tasks:
         search = mlm if task == "mlm" else TextSearch(task, experiments[task], folder, args, mlm)
         run_search(search, contestants, args)
     write_pages(args.output_dir, args.scale)

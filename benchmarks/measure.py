@@ -28,7 +28,6 @@ from torch import Tensor
 # The encoder that comes with the repository.
 CHECKPOINT = Path(__file__).parents[1] / "checkpoints" / "lion-minilm-l6"
 RESULTS = Path(__file__).parent / "results"
-TRAINING_FIELDS = ("steps", "learning_rate")  # of an experiment, which a variant may replace, too
 # Runs what is for a GPU on the CPU, to see that it runs: a device beside "cpu" and "cuda".
 REHEARSAL = "rehearsal"
 

@@ -16,7 +16,7 @@ import add_examples  # noqa: F401 (examples/ can be imported from here on)
 import numpy as np
 import run_mlm
 import torch
-from measure import RESULTS, TRAINING_FIELDS
+from measure import RESULTS
 from peers.auto_classes import peer_class
 from peers.mamba import MAMBA_PEERS, BidirectionalMamba
 from reports.names import COLORS
@@ -30,9 +30,7 @@ from modeling_lion.mixers.registry import MIXERS
 
 
 ROOT = Path(__file__).parents[1]
-CACHE_DIR = ROOT / "outputs" / "quality_cache"  # of prepared data
-
-
+CACHE_DIR = ROOT / "outputs" / "trainings_cache"  # of prepared data
 RECOMMENDED = {name: getattr(LionConfig(), name) for name in published_fields("text") if name != "intermediate_size"}
 ROTARY = {"rope_type": "default", "rope_theta": 10000.0}
 MODELS = {
@@ -55,8 +53,9 @@ MODELS = {
     "Vim": {"mixer_type": "selective"},
 }
 # What peers have in common with LION as recommended, which the models above do not have.
-AS_RECOMMENDED = {name: RECOMMENDED[name] for name in ("use_gated_mlp", "pooling")}
+AS_RECOMMENDED = {"use_gated_mlp": RECOMMENDED["use_gated_mlp"]}
 READ = ("input_ids", "token_type_ids", "attention_mask", "label", "labels", "special_tokens_mask")  # columns of data
+TRAINING_FIELDS = ("steps", "learning_rate")  # of an experiment, which a variant may replace, too
 METRICS = ("validation_loss", "validation_accuracy", "test_loss", "test_accuracy", "longer_accuracy")
 
 
@@ -66,7 +65,7 @@ class Experiment:
     A task and what to train on it.
 
     Args:
-        task: of `tasks.generated`, fields; of other data, what tells them from others, as `length`.
+        task: fields of a task of `tasks.generated`; for other data, what identifies them.
         config: fields of `LionConfig`, the same for every model.
         steps, batch_size, learning_rate: of the training; a tenth of the steps warms up, then a cosine falls to 0.
         examples: for training; a tenth of them for validation, and for the test.

@@ -28,7 +28,7 @@ RECOMMENDED_SIZES = ("text-small", "text-base", "text-large", "image-small", "im
 PUBLISHED = {"mixer_initializer_range": 0.02}
 PUBLISHED_SIZES = ("image-tiny", "image-small", "image-base", "text-base", "text-large")
 MIXERS = {"lit": "lit", "d": "decay", "s": "selective"}
-# Everything else is a default of LionConfig; docs/research/ablations.md has the gain of each part of that recipe.
+# Everything else is a default of LionConfig; docs/research/ablations.md changes one at a time.
 PRESETS: dict[str, dict[str, Any]] = {
     f"lion-{size}": SIZES[size] | {"intermediate_size": GATED_SIZES[SIZES[size]["intermediate_size"]]}
     for size in RECOMMENDED_SIZES

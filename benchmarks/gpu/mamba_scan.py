@@ -1,6 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-`SelectiveScan` of mamba_peers.py in two Triton kernels, for a GPU without mamba-ssm: a program walks along one
+`SelectiveScan` of peers/mamba.py in two Triton kernels, for a GPU without mamba-ssm: a program walks along one
 sequence with the state of some channels in registers. The states are kept for the gradients, in float32.
 """
 

@@ -1,9 +1,9 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
 The protocol of `bench_search.py` as data: its contestants, and what is tried for each of them. Every contestant has
-eight trials in every task, fixed before any of them was run.
+eight trials, fixed before they were run.
 
-A trial is fields of `LionConfig` that replace those of the contestant. `rate` multiplies the task's learning rate, and
+A trial is fields of `LionConfig` that replace those of the contestant. `rate` multiplies the learning rate, and
 `fan_in` gives the mixers of Hydra and Vim the initial weights of their authors; `norm_type` replaces all norms. The
 first trial changes nothing.
 """
@@ -14,13 +14,12 @@ SEEDS = (1, 2, 3)  # of the choice: the seed that chose does not count
 CONTESTANTS = ("softmax", "LION", "LION, one key head", "LION, last layer full", "Hydra", "Vim")
 
 RATES = ({}, {"rate": 2.0}, {"rate": 4.0})
-# In place of another pooling, since nothing is pooled where every token is labelled.
 NORMS, UNGATED, WIDE_START = {"norm_type": "rms_norm"}, {"use_gated_mlp": False}, {"initializer_range": 0.1}
 # Two axes of each contestant's own.
 OWN: dict[str, tuple[dict, dict]] = {
     "softmax": ({"num_attention_heads": 2}, {"position_embedding_type": "absolute", "rope_parameters": None}),
     "LION": ({"num_attention_heads": 2}, {"conv_kernel": 5}),
-    # Added after the searches of all others but Vim.
+    # Added last, after the searches of the others.
     "LION, one key head": ({"num_key_heads": 2}, {"normalization": "none"}),
     "LION, last layer full": ({"num_attention_heads": 2}, {"rope_parameters": None}),
     "Hydra": ({"num_attention_heads": 2}, {"fan_in": True}),

@@ -11,6 +11,13 @@ from reports.names import COLORS, NOTE
 WIDE = 20  # points of accuracy: a standard deviation above it hides that seeds are of two kinds
 
 
+def of_last_choice(rows: list[dict]) -> list[dict]:
+    """Rows of searches without seeds of an earlier choice, which further trials have replaced."""
+    choices = {(row["task"], row["contestant"], row["stage"]): row["trial"] for row in rows if row["stage"] != "trial"}
+    of = lambda row: choices.get((row["task"], row["contestant"], row["stage"]), row["trial"])
+    return [row for row in rows if row["trial"] == of(row)]
+
+
 def numbers(values: Iterable[float | None]) -> list[float]:
     """The values that are numbers: a training may have diverged."""
     return [x for x in values if x is not None and not math.isnan(x)]

@@ -5,7 +5,7 @@ import statistics
 from collections import defaultdict
 from itertools import combinations
 
-from reports.cells import footnote, in_order, markdown_table, mean_std, panel
+from reports.cells import footnote, in_order, markdown_table, mean_std, of_last_choice, panel
 from reports.names import COLORS
 from reports.registry import Read, picture, table
 
@@ -116,7 +116,7 @@ def score_tables(
 
 def scores_of(rows: list[dict], stage: str, titles: dict[str, str], score: str) -> dict[str, Scores]:
     """The scores of a stage by title."""
-    found = defaultdict(lambda: defaultdict(list))
+    found, rows = defaultdict(lambda: defaultdict(list)), of_last_choice(rows)
     for key, title in titles.items():
         for row in rows:
             if (row["task"], row["stage"]) == (key, stage):

@@ -5,7 +5,7 @@ from collections import defaultdict
 
 from peers.trials import CONTESTANTS, TRIALS
 
-from reports.cells import about_cells, markdown_table, score_cell
+from reports.cells import about_cells, markdown_table, of_last_choice, score_cell
 from reports.registry import Read, table
 
 
@@ -19,7 +19,7 @@ def search(read: Read) -> str:
     """Scores with equal steps and, where there are such trainings, with equal time."""
     counts, notes = defaultdict(int), {}
     by_case = defaultdict(list)
-    for row in read("search"):
+    for row in of_last_choice(read("search")):
         by_case[row["stage"], row["task"], row["contestant"]].append(row)
     for (stage, task, contestant), found in by_case.items():
         if stage == "trial":

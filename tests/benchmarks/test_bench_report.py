@@ -246,3 +246,19 @@ def test_ratios_are_of_one_day():
     ratios = {"BERT": 1, "LION-S": 0.5, "LION-LIT": 0.25, "LION-D": 2}
     assert {model: row["ratio"] for model, row in found.items()} == ratios
     assert {model: row["median"] for model, row in found.items()} == {name: 2 * x for name, x in ratios.items()}
+
+
+def test_models_of_an_iterator_are_all_in_order():
+    in_order = importlib.import_module("reports.cells").in_order
+    assert in_order(iter(["Vim", "softmax", "Hydra"])) == ["softmax", "Hydra", "Vim"]
+
+
+def test_seeds_of_an_earlier_choice_do_not_count():
+    columns = ("task", "contestant", "stage", "trial", "seed")
+    trials = [("mlm", "LION", "trial", n, 0) for n in range(2)]
+    first = [("mlm", "LION", "equal steps", 0, n) for n in (1, 2, 3)]
+    later = [("mlm", "LION", "trial", 2, 0), ("mlm", "LION", "equal steps", 2, 1)]
+    other = [("mlm", "Hydra", "equal steps", 0, 1)]
+    rows = [dict(zip(columns, row, strict=True)) for row in (*trials, *first, *other, *later)]
+    found = importlib.import_module("reports.cells").of_last_choice(rows)
+    assert [tuple(row.values()) for row in found] == [*trials, *other, *later]

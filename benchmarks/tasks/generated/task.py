@@ -66,14 +66,14 @@ def generate(task: Task, split: str, indices: list[int], seed: int, **kwargs) ->
         yield task.example(split, index, seed)
 
 
-def load_task(task: Task, sizes: dict[str, int], cache_dir: str | None = None, seed: int = 0) -> DatasetDict:
+def load_task(task: Task, sizes: dict[str, int], cache_dir: str, seed: int = 0) -> DatasetDict:
     """
     The examples of a task, generated once and then read from `cache_dir`.
 
     Args:
         task: with its sizes.
         sizes: number of examples per split.
-        cache_dir: folder; `None` is that of the datasets library.
+        cache_dir: folder.
         seed: other examples for other seeds.
 
     Returns:
