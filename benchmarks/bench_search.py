@@ -22,7 +22,7 @@ import torch
 from measure import append_rows, interleaved, read_rows, summary, torch_threads
 from peers.trials import CONTESTANTS, SEARCH_SEED, SEEDS, trials_of
 from report import write_pages
-from reports.search import best_trial
+from reports.search import STAGES, best_trial
 from trainings import (
     AS_RECOMMENDED,
     METRICS,
@@ -39,7 +39,6 @@ from trainings import (
 
 SCALES = {scale: {"recall": tasks["recall"]} for scale, tasks in bench_recall.SCALES.items()}
 TIME_OF = "LION"  # whose time all have, where time is equal
-STAGES = ("equal steps", "equal time")
 OF_TRAININGS = ("rate", "fan_in", "norm_type")  # in trials, no fields of `LionConfig`
 
 
