@@ -90,7 +90,7 @@ def test_one_field_changes_at_what_was_chosen_for_lion(images, rate_search, tmp_
 
 
 def test_a_change_is_told_beside_the_recommended_model(tables):
-    row = {"scale": "cpu", "task": "7x7"}
+    row = {"scale": "cpu", "task": "7x7", "trial": 3}
     scores = {"LION": (0.80, 0.81, 0.82), "LION, a": (0.90, 0.91, 0.92), "LION, b": (0.81, 0.81, 0.82)}
     stages = {name: "equal steps" if name == "LION" else "one change" for name in scores}
     rows = [
@@ -231,7 +231,7 @@ def test_first_level_and_behind(tables):
 
 
 def test_tables_begin_with_one_row(tables):
-    row = {"scale": "cpu", "stage": "equal steps", "task": "14x14", "contestant": "LION-D", "test_accuracy": 0.9}
+    row = {"stage": "equal steps", "task": "14x14", "contestant": "LION-D", "trial": 3, "test_accuracy": 0.9}
     rows = {"real_images": [row], "published": [{"model": "LION-D", **dict.fromkeys(("x",), 1)}]}
     columns = ("ImageNet top-1 at 86M, %", "training time ÷ softmax, images")
     rows["published"][0] |= dict.fromkeys(columns, 2.5)
@@ -251,7 +251,7 @@ def test_models_that_are_as_fast_are_trained_once(text, rate_search, tables, tmp
     monkeypatch.setattr(search, "train", lambda name, stage, *case: trained.append((name, stage)))
     search.equal_time(list(ratios))
     assert trained == 3 * [("LION-LIT", "equal time")]
-    row = {"scale": "cpu", "task": "mlm", "test_score": 0.5}
+    row = {"scale": "cpu", "task": "mlm", "trial": 3, "test_score": 0.5}
     rows = [row | {"contestant": name, "stage": "equal steps"} for name in ratios]
     rows += [row | {"contestant": "LION-LIT", "stage": "equal time", "test_score": 0.6}]
     speed = [row | {"contestant": name, "ratio": ratio} for name, ratio in ratios.items()]
