@@ -131,9 +131,7 @@ class SelectiveMixer(LinearMixer):
         return torch.cat((torch.zeros_like(first), rest), dim=-1)
 
 
-def initial_decay_logits(
-    config: PreTrainedConfig, shortest_half_life: float = SHORTEST_HALF_LIFE, contexts: float = 1.0
-) -> Tensor:
+def initial_decay_logits(config: PreTrainedConfig) -> Tensor:
     """
     Logits of decays whose half-lives are spread over the heads, evenly on a logarithmic scale, from half a token to
     the whole context. (Logits near 0, as in the published code, give every head a memory of two tokens.)
@@ -141,20 +139,16 @@ def initial_decay_logits(
     If heads have one direction, two neighbours, one of each, have the same half-life, so that a model sees as
     far after a token as before it. (A single pair has the geometric mean of both ends.)
 
-    Args:
-        shortest_half_life: in tokens.
-        contexts: the longest half-life, in lengths of the context.
-
     Returns:
         `(scans * heads,)`, float32; the same for every scan. A half-life of h tokens is λ = 2^(-1/h).
     """
-    longest = max(contexts * config.context_length, shortest_half_life)
+    longest = config.context_length
     heads = config.num_attention_heads
     heads_each = 2 if config.head_directions == "alternate" else 1
     if heads == heads_each == 2:
-        longest = math.sqrt(longest * shortest_half_life)
+        longest = math.sqrt(longest * SHORTEST_HALF_LIFE)
     half_life = torch.logspace(
-        math.log2(longest), math.log2(shortest_half_life), heads // heads_each, base=2.0, dtype=torch.float64
+        math.log2(longest), math.log2(SHORTEST_HALF_LIFE), heads // heads_each, base=2.0, dtype=torch.float64
     ).repeat_interleave(heads_each)
     decay = torch.exp2(-1 / half_life)
     return torch.logit(decay).float().repeat(config.num_scans)
