@@ -18,7 +18,7 @@ TEXTS = {
     "mlm": "masked LM, test accuracy %",
     "section": "section, test accuracy %",
     "facets": "facets, test micro F1 %",
-    "sentiment": "ratings, test Pearson × 100",
+    "sentiment": "sentiment, test Pearson × 100",
     "documents": "part of the manual, test accuracy %",
 }
 # Tables of trainings, the columns of their tasks, and the score.
@@ -66,7 +66,7 @@ def in_published_order(scores: Scores, theirs: dict[str, float]) -> str:
     pairs = [pair for pair in combinations(names, 2) if differ(*(scores[name] for name in pair))]
     rises = lambda pair, of: of(pair[0]) < of(pair[1])
     same = [x for x in pairs if rises(x, theirs.get) == rises(x, lambda name: statistics.mean(scores[name]))]
-    return f"{len(same)} of {len(pairs)} pairs that differ by more than two standard errors" if pairs else ""
+    return f"{len(same)} of {len(pairs)}" if pairs else ""
 
 
 def score_tables(
@@ -105,12 +105,14 @@ def score_tables(
                 line.append("" if value is None else str(value))
         tables += [f"{STAGES[stage]}:", markdown_table(header, list(lines.values()))]
         orders = [
-            f"{ours}, beside {title}: {order}"
+            f"{order} in {ours.split(', ')[0]} have the order of {title}"
             for title, ours in of.items()
             if (order := in_published_order(scores.get(ours, {}), {x: row[title] for x, row in theirs.items()}))
         ]
         if orders:
-            tables.append(f"In the published order: {'; '.join(orders)}.")
+            tables.append(
+                f"Pairs of models whose scores differ by more than two standard errors: {'; '.join(orders)}."
+            )
     return "\n\n".join(tables)
 
 
@@ -226,13 +228,11 @@ def draw_scores(read: Read, plt):
             handles[model] = axis.errorbar(
                 times[model], statistics.mean(values), spread, fmt="o", color=COLORS[model], elinewidth=1
             )
-        axis.set_xscale("log")
-        low, high = axis.get_xlim()
-        ticks = [x for x in (0.5, 1, 2, 4) if low < x < high]
-        panel(axis, name, "time of a training step ÷ softmax", unit, ticks)
+        axis.set(xscale="log", xlim=(0.45, 4.5))
+        panel(axis, name, "time of a training step ÷ softmax (log scale)", unit, [0.5, 1, 2, 4])
     handles = {name: handles[name] for name in in_order(handles)}
     figure.legend(handles.values(), handles, loc="outside right center")
-    figure.suptitle(f"First: {', '.join(firsts)}. Up is better, left is faster")
+    figure.suptitle(f"First or level: {', '.join(firsts)}. Up is better, left is faster")
     speed = [row for name, *_ in SOURCES for row in read(f"{name}_speed")]
     footnote(figure, speed, "medians of a step; mean ± standard deviation of 3 seeds")
     return figure
