@@ -27,7 +27,7 @@ from transformers import (
 )
 from transformers.masking_utils import create_bidirectional_sliding_window_mask
 
-from modeling_lion import LionConfig, LionModel
+from modeling_lion import LionConfig, LionModel, linearize
 from modeling_lion.in_transformers import lion_local
 from modeling_lion.in_transformers.lion_local import ADDED_TO_WINDOW
 
@@ -323,6 +323,20 @@ def test_refusals():
         refused(t5_gemma, decoder_input_ids=True)
     with pytest.raises(ValueError, match="not a LION kernel"):
         LionModel(LionConfig(**sizes)).set_attn_implementation("lion_local")
+
+
+def test_a_linearized_encoder_gives_its_source_again(tmp_path):
+    """In the hand and from a folder, as "sdpa" does."""
+    config = transformers.ModernBertConfig(**MODELS["modernbert"][1])
+    source = AutoModel.from_config(config, attn_implementation="sdpa").eval()
+    ids = torch.randint(3, 40, (1, 40), generator=torch.Generator().manual_seed(0))
+    expected = source(ids).last_hidden_state
+    linear = linearize(source, layers="global", exact_length=8, window=2)
+    linear.save_pretrained(tmp_path)
+    for model in (linear, AutoModel.from_pretrained(tmp_path)):
+        assert not torch.allclose(model.eval()(ids).last_hidden_state, expected, atol=1e-4)
+        model.set_attn_implementation("lion_local")
+        torch.testing.assert_close(model(ids).last_hidden_state, expected)
 
 
 def test_parts_of_a_model():
