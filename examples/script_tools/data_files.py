@@ -243,7 +243,7 @@ def load_texts(file: str, texts: tuple[str, ...], labels: tuple[str, ...], folde
 def read_text_files(dataset: Dataset, columns: Iterable[str], what: str, folder: str | None) -> Dataset:
     """
     The texts of columns that have names of files in `folder`, as `TEXT_FILES_HELP` says; a ValueError if one cannot be
-    read, or if nobody said what the names are. `what`: the option and the table, "--train_file a.csv".
+    read or is empty, or if nobody said what the names are. `what`: the option and the table, "--train_file a.csv".
     """
     if folder == "no":
         return dataset
@@ -263,5 +263,7 @@ def read_text_files(dataset: Dataset, columns: Iterable[str], what: str, folder:
                 texts[row] = read_text(Path(folder, name))
             except (OSError, ValueError) as error:
                 raise ValueError(f"{what} row {row + 1}: the file {name!r} cannot be read: {error}") from None
+            if not texts[row].strip():
+                raise ValueError(f"{what} row {row + 1}: the file {name!r} is empty: fill it in, or remove the row.")
         dataset = dataset.remove_columns(column).add_column(column, texts)
     return dataset

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import torch
 from torch.utils.data import DataLoader
 from transformers import EarlyStoppingCallback, EvalPrediction, PreTrainedConfig, Trainer, TrainingArguments, set_seed
-from transformers.trainer_callback import TrainerCallback
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_callback import TrainerCallback, TrainerState
 from transformers.trainer_utils import has_length
 
 from .arguments import DataArguments, ModelArguments, check_arguments, parse_arguments
@@ -119,9 +120,13 @@ def train(trainer: Trainer, checkpoint: str | None) -> None:
     Train, then save the model, what prepares its inputs, the metrics, the state and a plot in the output folder. A
     checkpoint of another model is refused.
     """
+    steps_before = 0
     if checkpoint is not None:
         check_same_model(checkpoint, trainer.model.config)
+        steps_before = TrainerState.load_from_json(Path(checkpoint, TRAINER_STATE_NAME)).global_step
     result = trainer.train(resume_from_checkpoint=checkpoint)
+    if trainer.state.global_step == steps_before:
+        print(f"Nothing was trained: {checkpoint} has all {steps_before} steps. For other data, change --output_dir.")
     trainer.save_model()
     trainer.save_state()
     if trainer.is_world_process_zero() and any({"loss", "eval_loss"} & {*x} for x in trainer.state.log_history):

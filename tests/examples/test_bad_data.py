@@ -433,6 +433,22 @@ def test_short_trainings_have_curves(model, tmp_path, monkeypatch):
             assert len(line.get_xdata()) == steps and (steps > 1 or line.get_marker() == "o")
 
 
+def test_one_class_is_refused(model, tmp_path):
+    table = write(tmp_path / "a.csv", "text,label\na lion,good\na cat,good\n")
+    with pytest.raises(ValueError, match="a.csv has one class, 'good', in the column 'label': give texts of two"):
+        run_glue(model, tmp_path, "--do_train", "--train_file", table, "--max_steps", "1")
+
+
+def test_a_finished_training_says_so(model, tmp_path, capsys):
+    table = write(tmp_path / "a.csv", "text,label\na lion,good\na cat,bad\n")
+    args = ["--model_name_or_path", str(model), "--output_dir", str(tmp_path / "out"), *QUIET, "--do_train"]
+    args += ["--train_file", table, "--max_steps", "1", "--save_steps", "1", "--cache_dir", str(tmp_path / "cache")]
+    import_module("run_glue").main(args)
+    assert "Nothing was trained" not in capsys.readouterr().out
+    import_module("run_glue").main(args)
+    assert "checkpoint-1 has all 1 steps. For other data, change --output_dir" in capsys.readouterr().out
+
+
 def test_texts_in_files(model, tmp_path):
     """A folder of files, and a table of their names and labels."""
     for n, text in enumerate(TEXTS):
@@ -448,6 +464,9 @@ def test_texts_in_files(model, tmp_path):
     assert trainer.train_dataset["input_ids"][0] == trainer.processing_class("0.txt")["input_ids"]
     (tmp_path / "texts" / "2.txt").unlink()
     with pytest.raises(ValueError, match="a.csv row 3: the file '2.txt' cannot be read"):
+        run_glue(model, tmp_path, *more, "--text_files", str(tmp_path / "texts"))
+    write(tmp_path / "texts" / "2.txt", " \n")
+    with pytest.raises(ValueError, match="a.csv row 3: the file '2.txt' is empty: fill it in, or remove the row"):
         run_glue(model, tmp_path, *more, "--text_files", str(tmp_path / "texts"))
     # The names of classes stay.
     rows = {"text": [f"{n}.txt" for n in range(2)], "label": [0, 1]}
