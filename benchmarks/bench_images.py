@@ -81,7 +81,7 @@ def augment(columns: dict[str, list]) -> dict[str, list]:
 
 def load_data(train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], experiment: Experiment) -> Data:
     """
-    What trainings.py trains with.
+    The data that trainings.py trains with.
 
     Args:
         train, test: images `(images, SIDE, SIDE)`, uint8, and labels.

@@ -114,9 +114,9 @@ def sizes(hidden_size: int, layers: int, heads: int, **fields) -> dict:
     } | fields
 
 
-def tiny(**fields) -> dict:
+def tiny() -> dict:
     """Sizes of a few steps; the MLPs leave room for the projections of Hydra."""
-    return sizes(16, 2, 2, intermediate_size=256, **fields)
+    return sizes(16, 2, 2, intermediate_size=256)
 
 
 def last_layer_full(layers: int, modality: str = "text") -> dict:
@@ -150,11 +150,11 @@ def load_data(name: str, experiment: Experiment, cache_dir: Path) -> Data:
         # As many tokens as the test split has.
         splits["longer"] = load_task(longer, {"test": max(held_out // experiment.longer, 20)}, str(cache_dir))["test"]
     config = {"vocab_size": task.vocab_size, "max_position_embeddings": task.length, "pad_token_id": PAD_ID}
-    metrics = {"compute_metrics": accuracy, "preprocess_logits_for_metrics": run_mlm.most_likely}
-    asked = np.concatenate(splits["test"]["labels"])
-    counts = np.bincount(asked[asked != NO_LABEL])
-    chance = float(counts.max() / counts.sum())
     config |= {"num_labels": len(task.labels)}
+    metrics = {"compute_metrics": accuracy, "preprocess_logits_for_metrics": run_mlm.most_likely}
+    labels = np.concatenate(splits["test"]["labels"])
+    of_class = np.bincount(labels[labels != NO_LABEL])
+    chance = float(of_class.max() / of_class.sum())
     return Data(LionForTokenClassification, config, splits, pad_with_labels, metrics, chance=chance)
 
 

@@ -8,9 +8,10 @@ from itertools import combinations
 from reports.cells import footnote, in_order, markdown_table, mean_std, of_last_choice, panel
 from reports.names import COLORS
 from reports.registry import Read, picture, table
+from reports.search import STAGES
 
 
-STAGES = {"equal steps": "Equal steps", "equal time": "Equal time: as many steps as take the Transformer's"}
+STAGE_TITLES = dict(zip(STAGES, ("Equal steps", "Equal time: as many steps as take the Transformer's"), strict=True))
 # The column of the table for each task of bench_images.py.
 IMAGES = {"7x7": "7 × 7 patches, test %", "14x14": "14 × 14 patches, test %"}
 # The column for each task of bench_text.py, and how a score is told.
@@ -103,7 +104,7 @@ def score_tables(
             for name, line in lines.items():
                 value = theirs.get(name, {}).get(title)
                 line.append("" if value is None else str(value))
-        tables += [f"{STAGES[stage]}:", markdown_table(header, list(lines.values()))]
+        tables += [f"{STAGE_TITLES[stage]}:", markdown_table(header, list(lines.values()))]
         orders = [
             f"{order} in {ours.split(', ')[0]} have the order of {title}"
             for title, ours in of.items()

@@ -25,9 +25,9 @@ def search(read: Read) -> str:
         cases[row["contestant"], row["stage"]].append(row)
         trials[row["contestant"]].add(row["trial"])
     lines = []
-    for name in CONTESTANTS:
+    for name in filter(trials.get, CONTESTANTS):
         cells = [score_and_steps(cases[name, stage]) if (name, stage) in cases else "" for stage in STAGES]
-        begun = len(trials[name]) if name in trials else TRIALS
+        begun = len(trials[name])
         if any(cells) or begun < TRIALS:
             lines.append([name if begun == TRIALS else f"{name}, {begun} of {TRIALS} trials", *cells])
     found = {case: rows for case, rows in cases.items() if case[1] in STAGES}

@@ -65,7 +65,7 @@ def accuracy(prediction: EvalPrediction) -> dict[str, float]:
 
 
 class Setup(NamedTuple):
-    """What `start` reads."""
+    """The arguments, the configuration and what else `start` reads."""
 
     model_args: ModelArguments
     data_args: DataArguments
@@ -167,7 +167,7 @@ def save_rows(trainer: Trainer, answers: list[dict], rows: Iterable[dict] | None
 
 
 def as_text(value: object) -> str:
-    """What JSON has no form for: bytes in base 64, dates in ISO's format."""
+    """Text for values without a form in JSON: bytes in base 64, dates in ISO's format."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

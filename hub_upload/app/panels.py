@@ -332,7 +332,7 @@ def why_not_heads(served: Served) -> str | None:
 
 
 def heads_of_text(served: Served, text: str, layer: int, shown: str) -> Reading:
-    """What the heads read in a text; long texts in rows that are spread over them."""
+    """The tokens that heads read in a text; long texts in rows that are spread over them."""
     ids = check_length(served, words_of(text, "Text"))
     length = ids.shape[1]
     if length > MOST_TOKENS:
@@ -344,7 +344,7 @@ def heads_of_text(served: Served, text: str, layer: int, shown: str) -> Reading:
 
 
 def heads_of_image(served: Served, image: "Image | None", layer: int, shown: str, row: int, column: int) -> Reading:
-    """What the heads read in an image from the patch at a row and a column, counted from 1."""
+    """The patches that heads read in an image from the patch at a row and a column, counted from 1."""
     check_image(image)
     height, width = served.model.config.patch_grid
     if not (1 <= row <= height and 1 <= column <= width):

@@ -91,7 +91,7 @@ def fit_settings(path: Path, limit: int | None) -> None:
 
 
 def report(source_class: str, model: PreTrainedModel) -> str:
-    """What became linear, what stays exact, and what is new."""
+    """Lines on what became linear, what stays exact, and what is new."""
     config, longest = model.config, longest_text(model)
     is_linear = [sizes is not None for sizes in config.lion_layers.values()]
     became = f"{source_class} to {type(model).__name__}: {sum(is_linear)} of {len(is_linear)} attention modules"

@@ -19,7 +19,7 @@ from huggingface_hub import (
 )
 from transformers import PreTrainedModel
 
-from modeling_lion.in_transformers.in_place_config import PREFIX
+from modeling_lion.in_transformers.in_place_config import type_of_source
 from modeling_lion.mixers.registry import find_mixer
 
 from ..traits import InPlaceTraits, traits_of
@@ -207,7 +207,7 @@ def attention_in_words(model: PreTrainedModel) -> tuple[str, str]:
         return mixer.title or f"The mixer {mixer.name} in the backbone of LION", what
     mixer = find_mixer(config.lion_mixer)
     window = f" and softmax over {config.lion_window} tokens on each side" if config.lion_window else ""
-    source = config.model_type.removeprefix(PREFIX)
+    source = type_of_source(config)
     what = f"linear attention {mixer.description},{window} where an input has more than"
     return f"{mixer.title} inside of an encoder of type {source!r}", f"{what} {config.lion_exact_length} tokens"
 
@@ -237,7 +237,7 @@ def rows_in_place(model: PreTrainedModel) -> dict[str, object]:
     is_linear = [sizes is not None for sizes in config.lion_layers.values()]
     again = {"cyclic": "a table that is read again by longer texts"}
     return {
-        "encoder": quoted(config.model_type.removeprefix(PREFIX)),
+        "encoder": quoted(type_of_source(config)),
         "exact up to": f"{config.lion_exact_length} tokens, where it computes what the encoder did, to the bit",
         "layers that are linear": f"{sum(is_linear)} of {len(is_linear)}",
         "mixer": quoted(config.lion_mixer),
@@ -286,7 +286,7 @@ def kernels_of(model: PreTrainedModel) -> list[tuple[str, ...]]:
 
 
 def limits_of(model: PreTrainedModel) -> list[str]:
-    """What users have to know, in sentences."""
+    """Limits that users have to know, in sentences."""
     config, traits = model.config, traits_of(model)
     is_own = not isinstance(traits, InPlaceTraits)
     if traits.modality == "image":

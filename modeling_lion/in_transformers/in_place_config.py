@@ -24,6 +24,11 @@ def is_lion(config: PreTrainedConfig) -> bool:
     return config.model_type == "lion" or config.model_type.startswith(PREFIX)
 
 
+def type_of_source(config: PreTrainedConfig) -> str:
+    """The `model_type` of transformers' encoder, also of one that became linear."""
+    return config.model_type.removeprefix(PREFIX)
+
+
 @strict
 class InPlaceConfig(PreTrainedConfig):
     """

@@ -21,7 +21,7 @@ from ..attention.softmax_window import attend_in_window, check_window_arguments
 from ..attention.softmax_window_plain import window_mask
 from ..attention.tracing import is_known_true, is_readable
 from ..private_apis import eager_attention_of
-from .in_place_config import PREFIX
+from .in_place_config import type_of_source
 
 
 LION_LOCAL = "lion_local"
@@ -80,7 +80,7 @@ def lion_local_attention(
         ValueError: if the model is causal, or is not known to have windows in both directions.
     """
     check_model(module.config, getattr(module, "is_causal", False) if is_causal is None else is_causal)
-    reach = None if sliding_window is None else sliding_window - ADDED_TO_WINDOW[type_with_windows(module.config)]
+    reach = None if sliding_window is None else sliding_window - ADDED_TO_WINDOW[type_of_source(module.config)]
     options = {"dropout": dropout, "scaling": scaling, "is_causal": False}
     is_dense = isinstance(attention_mask, Tensor) and attention_mask.dim() == 4
     name = name_on(query.device, query.dtype, module.config)
@@ -140,7 +140,7 @@ def lion_local_mask(
 
 def check_model(config: PreTrainedConfig, is_causal: bool = False) -> None:
     """Raise a ValueError that says what to use, unless these are layers of an encoder with windows."""
-    model_type = type_with_windows(config)
+    model_type = type_of_source(config) if hasattr(config, "model_type") else type(config).__name__
     is_causal = is_causal or getattr(config, "is_decoder", False)
     if model_type in ADDED_TO_WINDOW and not is_causal:
         return
@@ -153,17 +153,12 @@ def check_model(config: PreTrainedConfig, is_causal: bool = False) -> None:
     )
 
 
-def type_with_windows(config: PreTrainedConfig) -> str:
-    """The `model_type` of an encoder, also of one that became linear: windows are those of its source."""
-    return getattr(config, "model_type", type(config).__name__).removeprefix(PREFIX)
-
-
 def name_on(device: torch.device, dtype: torch.dtype, config: PreTrainedConfig) -> str:
     """Which attention function computes on a device: on a CPU our own, and elsewhere one of transformers'."""
     if device.type in ("cpu", "meta"):
         return LION_LOCAL
     is_half = dtype in (torch.float16, torch.bfloat16)
-    has_flash = is_flash_attn_2_available() and type_with_windows(config) not in WITH_SINKS
+    has_flash = is_flash_attn_2_available() and type_of_source(config) not in WITH_SINKS
     if device.type == "cuda" and is_half and has_flash:
         return "flash_attention_2"
     return "flex_attention" if device.type == "cuda" and is_torch_flex_attn_available() else "sdpa"

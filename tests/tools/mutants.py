@@ -225,7 +225,7 @@ MUTANTS = [
     Mutant(
         "lion_local: windows are one token too wide",
         "lion_local_attention",
-        "sliding_window - ADDED_TO_WINDOW[type_with_windows(module.config)]",
+        "sliding_window - ADDED_TO_WINDOW[type_of_source(module.config)]",
         "sliding_window",
         "test_lion_local.py",
     ),
