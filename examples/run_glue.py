@@ -104,11 +104,14 @@ def load_data(setup: training.Setup) -> dict[str, Dataset]:
     needed, datasets = [*arguments.needed_splits(training_args)], {}
     files = data_files.check_files({split: getattr(glue_args, f"{split}_file") for split in needed}, data_files.TABLES)
     for split, file in files.items():
-        columns = () if split == "predict" else (glue_args.label_column,)
-        datasets |= data_files.load_files({split: file}, columns, cache_dir=cache_dir)
-        if columns and columns != ("label",):
-            other = [name for name in datasets[split].column_names if name == "label"]
-            datasets[split] = datasets[split].remove_columns(other).rename_column(*columns, "label")
+        dataset, label = data_files.load_files({split: file}, cache_dir=cache_dir)[split], glue_args.label_column
+        if split != "predict":
+            what, fix = f"--{split}_file {file}", "name the one of the labels by --label_column"
+            data_files.check_columns(dataset, (label,), what, fix=fix)
+            if label != "label":
+                other = [name for name in dataset.column_names if name == "label"]
+                dataset = dataset.remove_columns(other).rename_column(label, "label")
+        datasets[split] = dataset
     if not (glue_args.train_file or glue_args.validation_file) and needed != ["predict"]:
         benchmark = load_dataset("nyu-mll/glue", glue_args.task_name, cache_dir=cache_dir)
         validation, *more = GLUE_TASKS[glue_args.task_name].validation

@@ -53,12 +53,14 @@ def main(arguments: list[str] | None = None) -> int:
             module.add_arguments(command)
             command.set_defaults(run=module.run)
     args = parser.parse_args(arguments)
+    if missing := missing_source(args):
+        print(f"{missing}: it is looked for on the Hugging Face Hub.", file=sys.stderr, flush=True)
     try:
         return args.run(args) or 0
     except (ValueError, OSError, ImportError) as error:  # of a package that is not installed, as Pillow
-        is_local = type(error) in (FileExistsError, FileNotFoundError)
-        source = "" if is_local else missing_source(args)
-        print(f"lion {args.command}: {source}{error}", file=sys.stderr)
+        is_of_file = not missing or type(error) in (FileExistsError, FileNotFoundError)
+        cause = "" if is_of_file else f"{missing}, so it was looked for on the Hugging Face Hub: "
+        print(f"lion {args.command}: {cause}{error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(f"lion {args.command}: interrupted.", file=sys.stderr)
@@ -66,11 +68,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def missing_source(args: argparse.Namespace) -> str:
-    """How to begin the message about a checkpoint that is no local file or folder: the Hub's error may not name it."""
+    """That a checkpoint is no local file or folder: the Hub's errors take minutes without a network, unnamed."""
     source = next((getattr(args, x) for x in ("checkpoint", "model", "source") if hasattr(args, x)), None)
     if source is None or Path(source).exists():
         return ""
-    return f"There is no file or folder {source}, so it was looked for on the Hugging Face Hub: "
+    return f"There is no file or folder {source}"
 
 
 if __name__ == "__main__":

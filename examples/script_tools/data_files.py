@@ -173,12 +173,19 @@ def read_parquet(file: str) -> Dataset:
 
 
 def check_columns(
-    dataset: Dataset | IterableDataset, columns: Iterable[str], what: str, has_values: bool = True
+    dataset: Dataset | IterableDataset,
+    columns: Iterable[str],
+    what: str,
+    has_values: bool = True,
+    fix: str = "rename its columns",
 ) -> None:
-    """Raise a ValueError if columns or, with `has_values`, values in them are missing; `what` has them."""
+    """
+    Raise a ValueError if columns, whose `fix` it says, or, with `has_values`, values in them are missing; `what` has
+    them.
+    """
     names = dataset.column_names or list(next(iter(dataset)))
     if missing := [column for column in columns if column not in names]:
-        raise ValueError(f"{what} has no column {' and '.join(missing)}, but {', '.join(names)}: rename its columns.")
+        raise ValueError(f"{what} has no column {' and '.join(missing)}, but {', '.join(names)}: {fix}.")
     for column in columns if has_values else ():
         values = dataset.select_columns([column]).with_format("arrow")[:][column]  # images are not decoded
         if values.null_count:

@@ -72,7 +72,7 @@ def find_files(sources: Sequence[str | Path], out: Path | None = None) -> list[F
     for source in map(Path, sources):
         if source.is_file():
             if source.suffix.lower() not in kinds:
-                raise ValueError(f"{source} has none of the endings {', '.join(kinds)}.")
+                raise ValueError(f"{source} has none of the endings {', '.join(kinds)}: convert it first.")
             found.setdefault(source.parent.resolve() / source.name, source.name)
         elif source.is_dir():
             inside = [path.relative_to(source) for path in source.rglob("*")]

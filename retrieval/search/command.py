@@ -75,6 +75,9 @@ def run(args: argparse.Namespace) -> int:
     if args.package is None and not words:
         raise ValueError("give a folder to search, or --package NAME.")
     folder = None if args.package is not None else str(Path(words.pop(0)).resolve())
+    given = " ".join(words).strip()
+    if words and not given:
+        raise ValueError("the query is empty: give words, or leave it out to ask several times.")
     model = args.model or default_model()
     model = str(Path(model).resolve()) if Path(model).is_dir() else model
     request = {name: getattr(args, name) for name in ("package", "top", "seconds", "one_pass", "index")}
@@ -85,7 +88,6 @@ def run(args: argparse.Namespace) -> int:
         from .searcher import Searcher  # imports torch
 
         searcher = Searcher(model)
-    given = " ".join(words)
     for query in [given] if given else asked_queries():
         asked = request | {"query": query}
         events = background.ask(model, asked, args.keep_minutes) if searcher is None else searcher.answers(asked)

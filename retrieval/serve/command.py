@@ -62,6 +62,8 @@ def run(args: argparse.Namespace) -> None:
     for name in (*limits, "max_connections"):
         if getattr(args, name) is not None and getattr(args, name) <= 0:
             raise ValueError(f"--{name} is {getattr(args, name)}: give more than 0.")
+    if not 0 <= args.port <= 65535:
+        raise ValueError(f"--port is {args.port}: give one from 1 to 65535, or 0 for any that is free.")
     check_installed("serve", NEEDED)
     # Tokenizers would start threads of all cores, at the priority of the first queue.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

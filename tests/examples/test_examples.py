@@ -459,7 +459,7 @@ def test_a_table_with_known_classes_keeps_the_order_of_the_model(glue_model, tmp
     [
         (
             {"label": None, "stars": [1, 2, 3, 4]},
-            "data.csv has no column label, but text, stars: rename its columns",
+            "data.csv has no column label, but text, stars: name the one of the labels by --label_column",
         ),
         ({"label": None, "kind": list("wxyz")}, "has no column label, but text, kind"),
         ({"text": None, "n": [1, 2, 3, 4]}, "has 0 columns of texts"),

@@ -15,4 +15,6 @@ def test_a_missing_folder_is_named(arguments, tmp_path, monkeypatch, capsys):
     missing = str(tmp_path / "nowhere")
     command, *others = arguments
     assert main([command, missing, *others]) == 1
-    assert f"There is no file or folder {missing}" in capsys.readouterr().err
+    first, *others = capsys.readouterr().err.splitlines()
+    assert first == f"There is no file or folder {missing}: it is looked for on the Hugging Face Hub."
+    assert any(f"lion {command}: There is no file or folder {missing}, so" in line for line in others)

@@ -716,6 +716,7 @@ def test_without_a_query_it_asks(bag, folder, monkeypatch, capsys):
         (["--package", "math", "query"], "--package math"),  # or a built-in one
         (["hollow", "query", "--top", "0"], "--top is 0"),
         ([], "give a folder to search, or --package NAME"),
+        (["full", " "], "the query is empty: give words"),
         (["full", "query", "--model", "gone"], "gone is no folder: give that of a sentence encoder"),
     ],
 )
