@@ -150,7 +150,7 @@ def load_data(name: str, experiment: Experiment, cache_dir: Path) -> Data:
         # As many tokens as the test split has.
         splits["longer"] = load_task(longer, {"test": max(held_out // experiment.longer, 20)}, str(cache_dir))["test"]
     config = {"vocab_size": task.vocab_size, "max_position_embeddings": task.length, "pad_token_id": PAD_ID}
-    config |= {"num_labels": len(task.labels)}
+    config |= {"num_labels": task.num_labels}
     metrics = {"compute_metrics": accuracy, "preprocess_logits_for_metrics": run_mlm.most_likely}
     labels = np.concatenate(splits["test"]["labels"])
     of_class = np.bincount(labels[labels != NO_LABEL])

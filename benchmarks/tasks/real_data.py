@@ -66,6 +66,7 @@ BLOCKS = ("p", "div", "li", "pre", "br", "dt", "dd", "tr", "td", "th", "h1", "h2
 NO_TEXT = "script, style, nav, .navheader, .navfooter, .toc, .toctree-wrapper, .headerlink"
 SHORTEST_PAGE, SHORTEST_DOCUMENT = 200, 2000  # characters
 FEWEST = 50  # rows of a class; rarer classes are left out
+SMALLEST_SHARE = 0.05  # of rows that have a tag; short trainings predict no rarer one
 
 
 @dataclass(frozen=True)
@@ -280,7 +281,7 @@ def rows_of(archives: Archives) -> dict[str, list[tuple[str, dict]]]:
     found = list(described(archives.packages(), archives.descriptions()))
     sections = frequent((x["section"] for x in found), FEWEST)
     tagged = [x for x in found if x["tags"]]
-    tags = frequent((tag for x in tagged for tag in x["tags"]), len(tagged) / 100)
+    tags = frequent((tag for x in tagged for tag in x["tags"]), SMALLEST_SHARE * len(tagged))
     reviews = list(rated(archives.vader()))
     return {
         "manuals": [(page.group, {"text": page.text}) for page in pages],

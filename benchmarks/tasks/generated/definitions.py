@@ -58,8 +58,8 @@ class Definitions(Task):
             raise ValueError(f"`num_names` is {self.num_names}; give at least {self.num_definitions}.")
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        return tuple(str(value) for value in range(self.num_values))
+    def num_labels(self) -> int:
+        return self.num_values
 
     @property
     def vocab_size(self) -> int:

@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
 The left neighbour: which token stands before each one? Random tokens, every one of which is to be labelled with the
-token on its left, and the first with "none". A model that cannot tell left from right guesses between two neighbours.
+token on its left, and the first with 0. A model that cannot tell left from right guesses between two neighbours.
 """
 
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ class Neighbour(Task):
     name = "neighbour"
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        return ("none", *(str(symbol) for symbol in range(1, self.num_symbols + 1)))
+    def num_labels(self) -> int:
+        return self.vocab_size
 
     @property
     def vocab_size(self) -> int:

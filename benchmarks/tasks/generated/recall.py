@@ -62,8 +62,8 @@ class Recall(Task):
         return FILLER_ID + 1 + self.num_values
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        return tuple(str(value) for value in range(self.num_values))
+    def num_labels(self) -> int:
+        return self.num_values
 
     @property
     def vocab_size(self) -> int:

@@ -34,8 +34,8 @@ class Task(ABC):
 
     @property
     @abstractmethod
-    def labels(self) -> tuple[str, ...]:
-        """Names of the classes."""
+    def num_labels(self) -> int:
+        """Classes of a token."""
 
     @property
     @abstractmethod
