@@ -15,6 +15,7 @@ from modeling_lion import split_passages
 from modeling_lion.layout.passages import LONGEST
 
 from .docstrings import docstrings, module_name, python_files, split_paragraphs
+from .sources import check_folder
 
 
 STANDARD_LIBRARY = "stdlib"
@@ -156,10 +157,7 @@ def files_of_folder(folder: str | Path) -> tuple[list[str], str]:
         FileNotFoundError: if there is no such folder.
         ValueError: if it has no such files.
     """
-    folder = Path(folder)
-    if not folder.is_dir():
-        fault = "is a file" if folder.exists() else "does not exist"
-        raise FileNotFoundError(f"{folder} {fault}: give a folder with files to search.")
+    folder = check_folder(folder)
     visible = (
         path for path in folder.rglob("*") if not any(x.startswith(".") for x in path.relative_to(folder).parts)
     )

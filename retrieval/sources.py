@@ -1,5 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Where encoders are: the default one, the base of an adapter, and the files of both. Nothing here imports torch."""
+"""
+Where encoders are (the default one, the base of an adapter, the files of both), and folders to search. Nothing here
+imports torch.
+"""
 
 import hashlib
 import json
@@ -16,10 +19,13 @@ def default_model() -> str:
     The encoder to take if none is named: the checkpoint in a clone of the repository, the current folder or that of
     this package, else `ON_THE_HUB`, whose vectors of texts up to 256 tokens are those of `lion-minilm-l6`.
     """
-    for root in (Path.cwd(), Path(__file__).resolve().parents[1]):
-        if (root / CHECKPOINT).is_dir():
-            return str(root / CHECKPOINT)
-    return ON_THE_HUB
+    return str(in_clone(CHECKPOINT) or ON_THE_HUB)
+
+
+def in_clone(folder: Path) -> Path | None:
+    """A folder of a clone of the repository, which is the current folder or that of this package."""
+    places = (root / folder for root in (Path.cwd(), Path(__file__).resolve().parents[1]))
+    return next((place for place in places if place.is_dir()), None)
 
 
 def check_source(source: str | Path) -> None:
@@ -29,6 +35,15 @@ def check_source(source: str | Path) -> None:
             f"{source} is no folder: give that of a sentence encoder, or a name on the Hub such as {ON_THE_HUB}. The "
             "checkpoints of LION are in a clone of the repository, not in the package."
         )
+
+
+def check_folder(folder: str | Path) -> Path:
+    """A folder to search; a FileNotFoundError if there is no such folder."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        fault = "is a file" if folder.exists() else "does not exist"
+        raise FileNotFoundError(f"{folder} {fault}: give a folder with files to search.")
+    return folder
 
 
 def base_of_adapter(folder: str | Path) -> str | None:

@@ -110,7 +110,10 @@ def exact_rows(read: Read) -> tuple[dict[int, dict], dict[tuple, dict]]:
 
 @table("exact windows", csv="deploy", shown="float32,")
 def exact_windows(read: Read) -> str:
-    """ModernBERT with all pairs and with windows, by runtime, of the last day: time ÷ that in torch float32."""
+    """
+    ModernBERT with all pairs and with windows, by runtime, of the last day: time ÷ that in torch float32, and the peak
+    memory of a process at the longest length.
+    """
     usual, found = exact_rows(read)
     lines = []
     for runtime in dict.fromkeys(key[1:3] for key in found if key[3] == EXACT):
@@ -119,8 +122,10 @@ def exact_windows(read: Read) -> str:
             for n, peer in usual.items():
                 row = found.get((n, *runtime, name))
                 cells.append(f"{row['median'] / peer['median']:.2f} ({duration(whole_seconds(row))})" if row else "")
+            cells.append(f"{row['peak_memory_bytes'] / 2**30:.1f}" if row else "")
             lines.append([f"{in_words(*runtime)}, {'windows' if name == EXACT else 'all pairs'}", *cells])
-    return markdown_table(["", *(f"{n:,} tokens" for n in usual)], lines) if lines else ""
+    titles = ["", *(f"{n:,} tokens" for n in usual), f"memory at {max(usual, default=0):,} tokens, GiB"]
+    return markdown_table(titles, lines) if lines else ""
 
 
 @picture("documents_by_length")

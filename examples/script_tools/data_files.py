@@ -24,6 +24,7 @@ from .class_names import NUMBER
 
 FILE_TYPES = {".txt": "text", ".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
 TABLES = tuple(name for name, kind in FILE_TYPES.items() if kind != "text")  # with columns
+MOST_FAULTS = 10  # that a message shows
 FILE_NAME = re.compile(r"\S+\.(txt|md|rst|html?|xml|json|pdf|docx?|eml|log)", re.IGNORECASE)
 TEXT_FILES_HELP = (
     'Folder of text files whose names the column of texts has: the files are read. "no": the names are the texts.'
@@ -64,9 +65,10 @@ def check_utf8(path: Path, name: str) -> None:
                 line.decode()
             except UnicodeDecodeError as error:
                 is_utf16 = number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+                encoding = "utf-16" if is_utf16 else "windows-1252"
                 raise ValueError(
                     f"{name} is not UTF-8 text (line {number}: byte 0x{line[error.start]:02x}). Save it as UTF-8, for "
-                    f"example by `iconv -f {'utf-16' if is_utf16 else 'latin1'} -t utf-8 {path} > new{path.suffix}`."
+                    f"example by `iconv -f {encoding} -t utf-8 {path} > new{path.suffix}`, or as CSV UTF-8 in Excel."
                 ) from None
 
 
@@ -190,7 +192,8 @@ def check_columns(
         values = dataset.select_columns([column]).with_format("arrow")[:][column]  # images are not decoded
         if values.null_count:
             row = values.is_null().to_pylist().index(True) + 1
-            raise ValueError(f"{what} has no {column!r} in row {row}: fill it in.")
+            more = f" and {values.null_count - 1} more" if values.null_count > 1 else ""
+            raise ValueError(f"{what} has no {column!r} in row {row}{more}: fill it in, or remove the row.")
 
 
 def check_texts(dataset: Dataset, columns: Iterable[str], what: str) -> None:
@@ -265,12 +268,19 @@ def read_text_files(dataset: Dataset, columns: Iterable[str], what: str, folder:
                     "the texts."
                 )
             continue
+        faults = []
         for row, name in enumerate(texts):
             try:
                 texts[row] = read_text(Path(folder, name))
             except (OSError, ValueError) as error:
-                raise ValueError(f"{what} row {row + 1}: the file {name!r} cannot be read: {error}") from None
+                faults.append(f"row {row + 1}: the file {name!r} cannot be read: {error}")
+                continue
             if not texts[row].strip():
-                raise ValueError(f"{what} row {row + 1}: the file {name!r} is empty: fill it in, or remove the row.")
-        dataset = dataset.remove_columns(column).add_column(column, texts)
+                faults.append(f"row {row + 1}: the file {name!r} is empty: fill it in, or remove the row.")
+        if faults:
+            more = [f"and {len(faults) - MOST_FAULTS} more rows"] if len(faults) > MOST_FAULTS else []
+            raise ValueError("\n".join([f"{what} {faults[0]}", *faults[1:MOST_FAULTS], *more]))
+        # The new column first: without any, a table has no rows.
+        dataset = dataset.add_column(read := f"{column} read", texts).remove_columns(column)
+        dataset = dataset.rename_column(read, column)
     return dataset

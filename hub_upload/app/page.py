@@ -15,6 +15,8 @@ from inspect import isgeneratorfunction
 from pathlib import Path
 from typing import NamedTuple
 
+from retrieval_lion.sources import in_clone
+
 from ..export.exported import check_installed
 from ..traits import InPlaceTraits
 from . import panels
@@ -283,12 +285,12 @@ def build_app(model: str | Path | None = None):
     check_installed("app", NEEDED)
     import gradio
 
-    if model is None and not CHECKPOINT.is_dir():
+    if model is None and (model := in_clone(CHECKPOINT)) is None:
         raise ValueError(
             f"There is no {CHECKPOINT} in {Path.cwd()}: start in the folder of the repository, or give the MODEL to "
             "look at."
         )
-    served = panels.load_served(CHECKPOINT if model is None else model)
+    served = panels.load_served(model)
     reasons = {title: panel.why_not(served) for title, panel in PANELS.items()}
     with gradio.Blocks(title=f"LION: {served.name}", analytics_enabled=False) as app:
         gradio.Markdown(f"# LION\n\n{panels.facts(served)}")

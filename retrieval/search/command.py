@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ..sources import default_model
+from ..sources import check_folder, default_model
 from . import background
 
 
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     words = args.words
     if args.package is None and not words:
         raise ValueError("give a folder to search, or --package NAME.")
-    folder = None if args.package is not None else str(Path(words.pop(0)).resolve())
+    folder = None if args.package is not None else str(check_folder(words.pop(0)).resolve())
     given = " ".join(words).strip()
     if words and not given:
         raise ValueError("the query is empty: give words, or leave it out to ask several times.")

@@ -3,6 +3,7 @@
 
 import argparse
 import os
+import socket
 from functools import partial
 from pathlib import Path
 
@@ -62,8 +63,7 @@ def run(args: argparse.Namespace) -> None:
     for name in (*limits, "max_connections"):
         if getattr(args, name) is not None and getattr(args, name) <= 0:
             raise ValueError(f"--{name} is {getattr(args, name)}: give more than 0.")
-    if not 0 <= args.port <= 65535:
-        raise ValueError(f"--port is {args.port}: give one from 1 to 65535, or 0 for any that is free.")
+    check_port(args.host, args.port)
     check_installed("serve", NEEDED)
     # Tokenizers would start threads of all cores, at the priority of the first queue.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -108,3 +108,14 @@ def run(args: argparse.Namespace) -> None:
         server_header=False,
         timeout_graceful_shutdown=round(args.timeout) + 1,
     )
+
+
+def check_port(host: str, port: int) -> None:
+    """Raise a ValueError if the server could not listen there, which it would find out after the model is loaded."""
+    try:
+        (family, kind, *_, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        with socket.socket(family, kind) as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.bind(address)
+    except (OSError, OverflowError) as error:
+        raise ValueError(f"--host {host} --port {port} cannot be used ({error}): give others.") from error

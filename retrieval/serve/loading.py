@@ -74,9 +74,10 @@ def load_engine(
             raise ValueError(f"{source} is a graph: --attn_implementation and --dtype are choices of `lion export`.")
         options["device"] = "cpu"
     elif not any(map(files.has, ("config.json", ADAPTER, MODULES))):
+        where = "" if Path(source).is_dir() else " on the Hub, or the Hub cannot be reached"
         raise ValueError(
-            f"{source} has neither config.json nor {MODULES}: give a folder that save_pretrained() wrote, or the name "
-            "of a Hub repository. checkpoints/lion-minilm-l6 is part of the repository, not of the package."
+            f"{source} has neither config.json nor {MODULES}{where}: give a folder that save_pretrained() wrote, or "
+            "the name of a Hub repository. checkpoints/lion-minilm-l6 is part of the repository, not of the package."
         )
     model = files.load(found, options | {"trust_remote_code": trust_remote_code}, model_options)
     about = describe(model, files, task or found, max_input_tokens)

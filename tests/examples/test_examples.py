@@ -523,7 +523,7 @@ def test_mlm_file_types_and_validation_split(text_files, tmp_path, suffix):
 LATE = b"text\n" + b"plain words\n" * 200_000 + b"\xff\n"
 BAD_FILES = {
     "nothing.txt": (b"", "nothing.txt is empty: give a file that has rows"),
-    "latin.txt": (b"plain\n" * 9 + b"Gr\xf6\xdfe\n", r"not UTF-8 text \(line 10: byte 0xf6\).*-f latin1"),
+    "latin.txt": (b"plain\n" * 9 + b"Gr\xf6\xdfe\n", r"not UTF-8 text \(line 10: byte 0xf6\).*-f windows-1252"),
     "wide.txt": ("plain\n".encode("utf-16") * 9, "line 1: byte 0xff.*-f utf-16"),
     "late.csv": (LATE, r"late.csv is not UTF-8 text \(line 200002: byte 0xff"),
     "cut.json": (b'[{"text": "a', "cut.json cannot be read as json"),

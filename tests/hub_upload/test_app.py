@@ -296,6 +296,7 @@ def test_what_is_missing_is_said(monkeypatch, tmp_path, capsys):
     assert main(["app", str(tmp_path)]) == 1
     assert "There is no checkpoint in" in capsys.readouterr().err
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("retrieval_lion.sources.__file__", str(tmp_path / "retrieval_lion" / "sources.py"))
     assert main(["app"]) == 1
     assert "give the MODEL to look at" in capsys.readouterr().err
     without = lambda name: None if name == "gradio" else find_spec(name)
