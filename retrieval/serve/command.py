@@ -63,8 +63,8 @@ def run(args: argparse.Namespace) -> None:
     for name in (*limits, "max_connections"):
         if getattr(args, name) is not None and getattr(args, name) <= 0:
             raise ValueError(f"--{name} is {getattr(args, name)}: give more than 0.")
-    check_port(args.host, args.port)
     check_installed("serve", NEEDED)
+    check_port(args.host, args.port)
     # Tokenizers would start threads of all cores, at the priority of the first queue.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 

@@ -477,3 +477,11 @@ def test_the_command_ends_when_its_requests_have(tmp_path):
         server.terminate()
         assert [len(x.result()) for x in waiting] == [4, 4, 4]
     assert server.wait(30) in (0, -signal.SIGTERM)
+
+
+def test_a_port_that_cannot_be_used_is_refused_before_the_model_is_loaded(capsys):
+    main = import_module("hub_upload_lion.cli").main
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        for port in (other.getsockname()[1], 99_999):
+            assert main(["serve", "folder", "--port", str(port)]) == 1
+            assert f"--host 127.0.0.1 --port {port} cannot be used" in capsys.readouterr().err
