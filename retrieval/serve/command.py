@@ -113,6 +113,8 @@ def run(args: argparse.Namespace) -> None:
 def check_port(host: str, port: int) -> None:
     """Raise a ValueError if the server could not listen there, which it would find out after the model is loaded."""
     try:
+        if not 0 <= port < 2**16:  # getaddrinfo would take the remainder
+            raise OverflowError("ports are 0 to 65535")
         (family, kind, *_, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         with socket.socket(family, kind) as one:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
