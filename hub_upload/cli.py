@@ -68,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def missing_source(args: argparse.Namespace) -> str:
-    """That a checkpoint is no local file or folder: the Hub's errors take minutes without a network, unnamed."""
+    """A sentence that a checkpoint is no local file or folder, else "": the Hub's errors may not name it."""
     source = next((getattr(args, x) for x in ("checkpoint", "model", "source") if hasattr(args, x)), None)
     if source is None or Path(source).exists():
         return ""

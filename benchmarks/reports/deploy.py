@@ -122,7 +122,8 @@ def exact_windows(read: Read) -> str:
             for n, peer in usual.items():
                 row = found.get((n, *runtime, name))
                 cells.append(f"{row['median'] / peer['median']:.2f} ({duration(whole_seconds(row))})" if row else "")
-            cells.append(f"{row['peak_memory_bytes'] / 2**30:.1f}" if row else "")
+            largest = found.get((max(usual), *runtime, name)) if usual else None
+            cells.append(f"{largest['peak_memory_bytes'] / 2**30:.1f}" if largest else "")
             lines.append([f"{in_words(*runtime)}, {'windows' if name == EXACT else 'all pairs'}", *cells])
     titles = ["", *(f"{n:,} tokens" for n in usual), f"memory at {max(usual, default=0):,} tokens, GiB"]
     return markdown_table(titles, lines) if lines else ""

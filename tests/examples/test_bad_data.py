@@ -473,11 +473,8 @@ def test_texts_in_files(model, tmp_path):
     with pytest.raises(ValueError, match="a.csv row 2: .*cannot be read.*\nrow 3: .*is empty"):
         run_glue(model, tmp_path, *more, "--text_files", str(tmp_path / "texts"))
     # A table may have the names only.
-    names, read_text_files = (
-        Dataset.from_dict({"file": ["3.txt"]}),
-        import_module("script_tools.data_files").read_text_files,
-    )
-    assert read_text_files(names, ("file",), "--predict_file a.csv", tmp_path / "texts")["file"][:] == [TEXTS[3]]
+    names, read = Dataset.from_dict({"file": ["3.txt"]}), import_module("script_tools.data_files").read_text_files
+    assert read(names, ("file",), "--predict_file a.csv", tmp_path / "texts")["file"][:] == [TEXTS[3]]
     write(tmp_path / "texts" / "1.txt", TEXTS[1])
     # The names of classes stay.
     rows = {"text": [f"{n}.txt" for n in range(2)], "label": [0, 1]}
