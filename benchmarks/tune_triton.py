@@ -67,15 +67,15 @@ MEASURED_DTYPES = {16: torch.bfloat16, 32: torch.float32}
 # Form and mixer in which kernels are measured, by the name of the tile that they share in the configurations.
 GROUPS = {"tile": ("chunk", "S"), "lit_tile": ("chunk", "LIT")}
 # What is tried of each kernel of a group, all combinations that are not larger than tile and head dimension.
-SLICES = (64, 32, 16)
-LAUNCH = {"num_warps": (4, 8), "num_stages": (2, 1)}
+SLICES, INNER = (64, 32, 16), (64, 32)
+LAUNCH = {"num_warps": (4, 8), "num_stages": (2, 3, 1)}
 STATES = {"head_tile": (64, 32), "value_tile": (64, 32), "num_warps": (4, 8), "num_stages": (3, 2)}
 GRIDS = {
     "tile": {
-        "output": {"keys": SLICES, "value_tile": (256, 128, 64, 32), **LAUNCH, "inner": SLICES},
+        "output": {"keys": SLICES, "value_tile": (256, 128, 64, 32), **LAUNCH, "inner": INNER},
         "states": STATES,
-        "query_gradient": {"keys": SLICES, **LAUNCH, "inner": SLICES},
-        "key_gradient": {"queries": SLICES, **LAUNCH, "inner": SLICES},
+        "query_gradient": {"keys": SLICES, **LAUNCH, "inner": INNER},
+        "key_gradient": {"queries": SLICES, **LAUNCH, "inner": INNER},
     },
     "lit_tile": {
         "lit_states": STATES,
@@ -85,7 +85,7 @@ GRIDS = {
 }
 # Names of the kernels in the code, by those in the configurations.
 KERNELS = {name: f"{name}_kernel" for grids in GRIDS.values() for name in grids}
-KERNELS["lit_states"] = "partial_states_kernel"
+KERNELS |= {"states": "chunk_states_kernel", "lit_states": "partial_states_kernel"}
 
 
 def absent_gpu(architecture: str) -> SimpleNamespace:
@@ -216,8 +216,10 @@ def tiles(group: str, bits: int, dim: int) -> list[int]:
 
 def candidates(group: str, kernel: str, dim: int, tile: int) -> list[dict[str, int]]:
     limits = {"keys": tile, "queries": tile, "inner": dim, "head_tile": dim, "value_tile": dim}
+    # Each program of columns of the output computes all scores again.
+    least = {"value_tile": dim // 2 if dim > 64 else dim} if "output" in kernel else {}
     grid = GRIDS[group][kernel]
-    values = [[x for x in some if x <= limits.get(name, x)] for name, some in grid.items()]
+    values = [[x for x in some if least.get(name, 0) <= x <= limits.get(name, x)] for name, some in grid.items()]
     return [dict(zip(grid, some, strict=True)) for some in itertools.product(*values)]
 
 

@@ -51,4 +51,5 @@ def allows_custom_op(query: Tensor) -> bool:
     """
     if torch.compiler.is_compiling():  # which includes exporting
         return not is_exporting()
-    return query.numel() > 0 and not (is_transformed() or is_tracing())
+    # `is_tracing` is true for CUDA graphs, too, which capture what kernels launch.
+    return query.numel() > 0 and not (is_transformed() or torch.jit.is_tracing())

@@ -145,6 +145,20 @@ def load_scale(inverses, tokens, bh, length, scale, NORMALIZE: tl.constexpr):
 
 
 @triton.jit
+def store_inverses(
+    denominators, inverses, tokens, bh, length, mask, scale, NORMALIZE: tl.constexpr, SMALLEST: tl.constexpr,
+):  # fmt: skip
+    """c of some queries, as `load_scale`, from the denominators; and `inverses`, for other kernels."""
+    if NORMALIZE:
+        at = bh.to(tl.int64) * length + tokens
+        inverse = inverse_of(tl.load(denominators + at, mask=tokens < length, other=0.0), SMALLEST)
+        tl.store(inverses + at, inverse, mask=mask)
+        return inverse
+    else:
+        return tl.zeros(tokens.shape, tl.float32) + scale
+
+
+@triton.jit
 def store_output(
     output, accumulator, total, denominators, bh, first, length, start, scale,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr, NORMALIZE: tl.constexpr, DIVIDES: tl.constexpr,

@@ -8,6 +8,8 @@ is one state per direction. A single chunk for the whole sequence needs no state
     forward    decays · states (if more than one chunk) · output
     backward   query gradients · adjoint states (if more than one chunk) · key and value gradients · decay gradients
 
+States take two launches: what each chunk adds to them, and a walk along the chunks.
+
 Decays. For each token t of a tile, `decays` holds the exponentials of the sums of `chunk_sums` (attention/decay.py):
 from the start of the tile to t and from t to its end (forward), from its end to t and from t to its start (backward).
 Between two different tiles, the decay is a product of factors of rows, of columns and of the tiles between, each at
@@ -18,14 +20,15 @@ in the sums they would take the digits of what follows (`split_cuts` in attentio
     G_ij = (dy_i · v_j - delta_i) c_i M_ij        c_i = 1 / den_i        delta_i = dy_i · y_i
     dq = G k        dk = Gᵀ q        dv_j = Σ_i c_i (q_i · k_j) M_ij dy_i        R = G ∘ (q kᵀ)
 
-The gradient of a log decay is the sum of what crosses its step (cpu/decay_mask.py). For each token
-t of a chunk:
+The gradient of a log decay is the sum of what crosses its step (cpu/decay_mask.py). For each token t of a tile:
 
-    d forward_t  = Σ_{i>t} (row_i - column_i) + Σ_{j≤t} given_j + through      with R below the diagonal
-    d backward_t = Σ_{j≥t} (column_j - row_j) + Σ_{i<t} taken_i + through      with R above it
+    d forward_t  = Σ_{i>t} (taken_i + row_i - column_i) + Σ_{j≤t} given_j + across
+    d backward_t = Σ_{j≥t} (given_j + column_j - row_j) + Σ_{i<t} taken_i + across
 
-with the row and column sums of R inside the chunk, what queries take from other chunks, what keys give to them, and
-what passes the whole chunk. The sums of the diagonal tile are float32, so that they cancel.
+with the row and column sums of R inside the tile, below the diagonal (forward) or above it (backward), what queries of
+the tile take from other tiles and chunks, what its keys give to them, and what goes across the whole tile. Only sums of
+one tile are subtracted, and these are float32, so that they cancel: over more tokens, what is lost in 16-bit products
+would add up.
 
 Unless DIVIDES, the output is the numerators. In the gradients c is 1 / den all the same, dy the gradient of the
 numerator times den, and delta that of the denominator times -den.
@@ -39,6 +42,7 @@ from .common import (
     load_scale,
     load_tile,
     product,
+    store_inverses,
     store_output,
     store_tile,
     times_state,
@@ -55,6 +59,8 @@ SUM_FROM_START, SUM_TO_START, CUTS_FROM_START, CUTS_TO_START = (tl.constexpr(i) 
 CUT = tl.constexpr(-256.0)
 ROW_FORWARD, ROW_BACKWARD, TAKEN_BACKWARD = (tl.constexpr(i) for i in range(3))
 COLUMN_FORWARD, GIVEN_FORWARD, COLUMN_BACKWARD = (tl.constexpr(i) for i in range(3, 6))
+# Sums of a tile: all that its queries take, and what its keys give to other chunks.
+TAKEN, GIVEN = (tl.constexpr(i) for i in (0, 2))
 
 
 @triton.jit
@@ -175,75 +181,120 @@ def chunk_of_program(tile, chunk_tiles, num_tiles):
 
 
 @triton.jit
-def states_kernel(
-    x, y, decays, inverses, delta, states, totals, given_states, given_totals, through, heads, length,
-    num_tiles, chunk_tiles, num_chunks, scale,
+def chunk_states_kernel(
+    x, y, decays, inverses, delta, states, totals, chunk_decays, heads, length, num_tiles, chunk_tiles, num_chunks,
+    scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
-    TILE: tl.constexpr, ADJOINT: tl.constexpr, NORMALIZE: tl.constexpr, NEEDS_THROUGH: tl.constexpr,
-    PRECISION: tl.constexpr,
+    TILE: tl.constexpr, ADJOINT: tl.constexpr, NORMALIZE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    The states that reach every chunk, in both directions: `states` `(bh, chunks, 2, HEAD_DIM, VALUE_DIM)` and `totals`
-    `(bh, chunks, 2, HEAD_DIM)`. One program walks along the sequence, for one direction and one tile of the state.
+    What each chunk adds to the states of both directions, one tile of the state in one program: `states`
+    `(bh, chunks, 2, HEAD_DIM, VALUE_DIM)`, `totals` `(bh, chunks, 2, HEAD_DIM)`, and `chunk_decays` `(bh, chunks, 2)`,
+    the factors of states that pass the chunk.
 
-    Forward: x = k, y = v; direction 0 walks from the start. Adjoint: x = q, y = dy, and both directions are reversed;
-    `through` `(bh, chunks, 2, state_tiles)` then receives what passes each chunk, Σ S ∘ dS, before the chunk's own
-    decay.
+    Forward: x = k, y = v; direction 0 ends where the chunk ends. Adjoint: x = q, y = dy, and both directions are
+    reversed.
     """
     head_tiles: tl.constexpr = (HEAD_DIM + HEAD_TILE - 1) // HEAD_TILE
     value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
-    state_tiles: tl.constexpr = head_tiles * value_tiles
-    state_tile = tl.program_id(0) % state_tiles
-    direction = tl.program_id(0) // state_tiles % 2
-    bh = tl.program_id(0) // (2 * state_tiles)
+    state_tile = tl.program_id(0) % (head_tiles * value_tiles)
+    chunk = tl.program_id(0) // (head_tiles * value_tiles) % num_chunks
+    bh = tl.program_id(0) // (head_tiles * value_tiles * num_chunks)
     head_start = state_tile // value_tiles * HEAD_TILE
     value_start = state_tile % value_tiles * VALUE_TILE
     x, y, decays = head_of(x, bh, heads), head_of(y, bh, heads), decays_of(decays, bh, heads)
-    is_forward = direction == 0
-    if ADJOINT:
-        ascends = direction == 1
-        kind = tl.where(is_forward, FACTOR_FROM_START, FACTOR_FROM_END)
-    else:
-        ascends = direction == 0
-        kind = tl.where(is_forward, FACTOR_TO_END, FACTOR_TO_START)
+    # The direction whose state passes the tiles as they come, and the other one, which has passed those before.
+    ALONG: tl.constexpr = 1 if ADJOINT else 0
+    along = tl.zeros([HEAD_TILE, VALUE_TILE], tl.float32)
+    against = tl.zeros([HEAD_TILE, VALUE_TILE], tl.float32)
+    total_along = tl.zeros([HEAD_TILE], tl.float32)
+    total_against = tl.zeros([HEAD_TILE], tl.float32)
+    decay_along, decay_against = 1.0, 1.0
+    first = chunk * chunk_tiles
+    for tile in range(first, tl.minimum(first + chunk_tiles, num_tiles)):
+        tokens = tile * TILE + tl.arange(0, TILE)
+        xs = load_tile(x, tile * TILE, length, head_start, TILE, HEAD_TILE, HEAD_DIM).to(tl.float32)
+        values = load_tile(y, tile * TILE, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
+        weight_along = load_decays(decays, FACTOR_FROM_END if ADJOINT else FACTOR_TO_END, tile, 0, TILE)
+        weight_against = load_decays(decays, FACTOR_FROM_START if ADJOINT else FACTOR_TO_START, tile, 0, TILE)
+        weight_against *= decay_against
+        passes = through_tile(decays, tile, ALONG == 0, TILE)
+        if ADJOINT:
+            row_scale = load_scale(inverses, tokens, bh, length, scale, NORMALIZE)
+            weight_along *= row_scale
+            weight_against *= row_scale
+        xs_along = xs * weight_along[:, None]
+        xs_against = xs * weight_against[:, None]
+        if NORMALIZE:
+            if ADJOINT:
+                ones = -tl.load(delta + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
+                total_along = total_along * passes + tl.sum(xs_along * ones[:, None], 0)
+                total_against += tl.sum(xs_against * ones[:, None], 0)
+            else:
+                total_along = total_along * passes + tl.sum(xs_along, 0)
+                total_against += tl.sum(xs_against, 0)
+        along = product(tl.trans(xs_along.to(values.dtype)), values, along * passes, PRECISION)
+        against = product(tl.trans(xs_against.to(values.dtype)), values, against, PRECISION)
+        decay_along *= passes
+        decay_against *= through_tile(decays, tile, ALONG == 1, TILE)
     d = head_start + tl.arange(0, HEAD_TILE)
     e = value_start + tl.arange(0, VALUE_TILE)
     inside = (d < HEAD_DIM)[:, None] & (e < VALUE_DIM)[None, :]
     sums_totals = (d < HEAD_DIM) & (value_start == 0)  # this program computes the totals
-    state = tl.zeros([HEAD_TILE, VALUE_TILE], tl.float32)
-    total = tl.zeros([HEAD_TILE], tl.float32)
-    # Up to the border of the last chunk that is passed, whose own tiles reach no other chunk.
-    steps = tl.where(ascends, (num_chunks - 1) * chunk_tiles, num_tiles - chunk_tiles) + 1
-    for step in range(steps):
-        tile = tl.where(ascends, step, num_tiles - 1 - step)
-        chunk = tile // chunk_tiles
-        enters = tile == tl.where(ascends, chunk * chunk_tiles, tl.minimum((chunk + 1) * chunk_tiles, num_tiles) - 1)
-        if enters:
-            index = (bh.to(tl.int64) * num_chunks + chunk) * 2 + direction
-            at = index * HEAD_DIM * VALUE_DIM + d[:, None] * VALUE_DIM + e[None, :]
-            tl.store(states + at, state.to(states.dtype.element_ty), mask=inside)
-            if NORMALIZE:
-                tl.store(totals + index * HEAD_DIM + d, total, mask=sums_totals)
+    index = (bh.to(tl.int64) * num_chunks + chunk) * 2
+    for direction in tl.static_range(2):
+        at = (index + direction) * HEAD_DIM * VALUE_DIM + d[:, None] * VALUE_DIM + e[None, :]
+        state = along if direction == ALONG else against
+        tl.store(states + at, state.to(states.dtype.element_ty), mask=inside)
+        if NORMALIZE:
+            total = total_along if direction == ALONG else total_against
+            tl.store(totals + (index + direction) * HEAD_DIM + d, total, mask=sums_totals)
+        decay = decay_along if direction == ALONG else decay_against
+        tl.store(chunk_decays + index + direction, decay, mask=state_tile == 0)
+
+
+@triton.jit
+def pass_chunks_kernel(
+    states, totals, chunk_decays, given_states, given_totals, through, num_chunks,
+    HEAD_DIM: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr, TOTALS: tl.constexpr, ADJOINT: tl.constexpr,
+    NORMALIZE: tl.constexpr, NEEDS_THROUGH: tl.constexpr,
+):  # fmt: skip
+    """
+    In place: what each chunk adds to the states becomes the states that reach it. One program walks along the chunks,
+    for one direction and BLOCK of the SIZE elements of a state.
+
+    With NEEDS_THROUGH, `through` `(bh, chunks, 2, blocks)` receives what passes each chunk, Σ S ∘ dS, before the
+    chunk's own decay, with S the `given_states`.
+    """
+    blocks: tl.constexpr = (SIZE + BLOCK - 1) // BLOCK
+    block = tl.program_id(0) % blocks
+    direction = tl.program_id(0) // blocks % 2
+    bh = tl.program_id(0) // (2 * blocks)
+    ascends = direction == (1 if ADJOINT else 0)
+    at = block * BLOCK + tl.arange(0, BLOCK)
+    d = tl.arange(0, TOTALS)
+    has_totals = (d < HEAD_DIM) & (block == 0)
+    state = tl.zeros([BLOCK], tl.float32)
+    total = tl.zeros([TOTALS], tl.float32)
+    for step in range(num_chunks):
+        chunk = tl.where(ascends, step, num_chunks - 1 - step)
+        index = (bh.to(tl.int64) * num_chunks + chunk) * 2 + direction
+        place = index * SIZE + at
+        decay = tl.load(chunk_decays + index)
+        added = tl.load(states + place, mask=at < SIZE, other=0.0).to(tl.float32)
+        tl.store(states + place, state.to(states.dtype.element_ty), mask=at < SIZE)
+        if NEEDS_THROUGH:
+            passed = tl.sum(tl.load(given_states + place, mask=at < SIZE, other=0.0).to(tl.float32) * state)
+        if NORMALIZE:
+            added_total = tl.load(totals + index * HEAD_DIM + d, mask=has_totals, other=0.0)
+            tl.store(totals + index * HEAD_DIM + d, total, mask=has_totals)
             if NEEDS_THROUGH:
-                passed = tl.sum(tl.load(given_states + at, mask=inside, other=0.0).to(tl.float32) * state)
-                if NORMALIZE:
-                    z = tl.load(given_totals + index * HEAD_DIM + d, mask=sums_totals, other=0.0)
-                    passed += tl.sum(z * total)
-                tl.store(through + index * state_tiles + state_tile, passed)
-        tokens = tile * TILE + tl.arange(0, TILE)
-        weight = load_decays(decays, kind, tile, 0, TILE)
-        xs = load_tile(x, tile * TILE, length, head_start, TILE, HEAD_TILE, HEAD_DIM).to(tl.float32)
-        values = load_tile(y, tile * TILE, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
-        passes = through_tile(decays, tile, is_forward, TILE)
-        if ADJOINT:
-            weight *= load_scale(inverses, tokens, bh, length, scale, NORMALIZE)
-            if NORMALIZE:
-                ones = -tl.load(delta + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
-                total = total * passes + tl.sum(xs * (weight * ones)[:, None], 0)
-        xs *= weight[:, None]
-        if NORMALIZE and not ADJOINT:
-            total = total * passes + tl.sum(xs, 0)
-        state = product(tl.trans(xs.to(values.dtype)), values, state * passes, PRECISION)
+                z = tl.load(given_totals + index * HEAD_DIM + d, mask=has_totals, other=0.0)
+                passed += tl.sum(z * total)
+            total = total * decay + added_total
+        if NEEDS_THROUGH:
+            tl.store(through + index * blocks + block, passed)
+        state = state * decay + added
 
 
 @triton.jit
@@ -361,15 +412,15 @@ def rows_dot(x, y, first, length, ROWS: tl.constexpr, BLOCK: tl.constexpr, DIM: 
 
 @triton.jit
 def query_gradient_of_side(
-    grad, dy, delta, row_scale, key, value, decays, tile, steps, length,
+    grad, dy, delta, row_scale, query, row_weight, key, value, decays, nearest, tile, first_of_chunk, steps, length,
     IS_BEFORE: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr,
     VALUE_TILE: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, IS_NARROW: tl.constexpr,
-    PRECISION: tl.constexpr,
+    SUMS_NEAREST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
     G k from the tiles of the chunk on one side, and the factor of all those tiles. The decays of the tile itself and c
     are not applied: they are the same for all steps. If IS_NARROW, c is: without it, G could exceed the range of
-    float16.
+    float16. With SUMS_NEAREST, `nearest` receives what the queries have taken up to each tile, and from it.
     """
     accumulator = tl.zeros([TILE, HEAD_TILE], tl.float32)
     between = 1.0
@@ -383,21 +434,24 @@ def query_gradient_of_side(
             g *= row_scale[:, None]
         accumulator = product(g, keys, accumulator, PRECISION)
         between = let_pass(between, decays, other, offset, IS_BEFORE, TILE, KEYS)
+        if SUMS_NEAREST:  # the last slice of a tile writes last
+            taken = rows_dot(query, accumulator, tile * TILE, length, TILE, HEAD_TILE, HEAD_DIM) * row_weight
+            tl.store(nearest + (other - first_of_chunk), tl.sum(taken))
     return accumulator, between
 
 
 @triton.jit
 def query_gradient_kernel(
-    query, key, value, output, grad, d_query, decays, inverses, delta, states, totals, shares, heads, length,
-    num_tiles, chunk_tiles, num_chunks, scale, share_stride,
+    query, key, value, output, grad, d_query, decays, denominators, inverses, delta, states, totals, shares, tile_sums,
+    nearest, heads, length, num_tiles, chunk_tiles, num_chunks, scale, share_stride,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     INNER: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, HAS_STATES: tl.constexpr,
     NORMALIZE: tl.constexpr, DIVIDES: tl.constexpr, NEEDS_DECAY: tl.constexpr, COUNT_CUTS: tl.constexpr,
-    PRECISION: tl.constexpr,
+    CROSSES_TILES: tl.constexpr, SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    The gradient of the queries of one tile, KEYS keys at a time, delta, and the queries' shares of the gradients of
-    the decays.
+    The gradient of the queries of one tile, KEYS keys at a time, c, delta, and the queries' shares of the gradients of
+    the decays. CROSSES_TILES: whether anything goes across whole tiles of a chunk of more than two.
     """
     tile = tl.program_id(0) % num_tiles
     bh = tl.program_id(0) // num_tiles
@@ -410,7 +464,9 @@ def query_gradient_kernel(
     at = bh.to(tl.int64) * length + tokens
     is_narrow: tl.constexpr = key[0].dtype.element_ty == tl.float16
     dy = held_tile(grad, begin, length, TILE, VALUE_TILE, SPLIT, VALUE_DIM)
-    row_scale = load_scale(inverses, tokens, bh, length, scale, NORMALIZE)
+    row_scale = store_inverses(
+        denominators, inverses, tokens, bh, length, tokens < length, scale, NORMALIZE, SMALLEST
+    )  # fmt: skip
     if not NORMALIZE:
         along = tl.zeros([TILE], tl.float32)
     elif DIVIDES:
@@ -421,17 +477,25 @@ def query_gradient_kernel(
     else:
         along = tl.load(delta + at, mask=tokens < length, other=0.0)
     accumulator = tl.zeros([TILE, HEAD_TILE], tl.float32)
+    tile_index = bh.to(tl.int64) * num_tiles + tile
+    if NEEDS_DECAY:
+        nearest += tile_index * chunk_tiles
     for is_before in tl.static_range(2):
         steps = tile - first if is_before else end - 1 - tile
-        side, between = query_gradient_of_side(
-            grad, dy, along, row_scale, key, value, decays, tile, steps, length,
-            is_before, HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, SPLIT, TILE, KEYS, is_narrow, PRECISION,
-        )  # fmt: skip
         row_weight = load_decays(decays, FACTOR_FROM_START if is_before else FACTOR_FROM_END, tile, 0, TILE)
         if not is_narrow:
             row_weight *= row_scale
-        if NEEDS_DECAY and not is_before:
-            row_backward = rows_dot(query, side, begin, length, TILE, HEAD_TILE, HEAD_DIM) * row_weight
+        side, between = query_gradient_of_side(
+            grad, dy, along, row_scale, query, row_weight, key, value, decays, nearest, tile, first, steps, length,
+            is_before, HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, SPLIT, TILE, KEYS, is_narrow,
+            CROSSES_TILES and NEEDS_DECAY, PRECISION,
+        )  # fmt: skip
+        if NEEDS_DECAY:
+            taken_rows = rows_dot(query, side, begin, length, TILE, HEAD_TILE, HEAD_DIM) * row_weight
+            if HAS_STATES and not CROSSES_TILES:
+                # Of the only other tile; if there is none, nobody reads it.
+                other = (first if is_before else end - 1) - first
+                tl.store(nearest + other, tl.sum(taken_rows))
         if HAS_STATES:
             index = (bh.to(tl.int64) * num_chunks + chunk) * 2 + (0 if is_before else 1)
             taken = tl.zeros([TILE, HEAD_TILE], tl.float32)
@@ -444,15 +508,20 @@ def query_gradient_kernel(
                 z = tl.load(totals + index * HEAD_DIM + d, mask=d < HEAD_DIM, other=0.0)
                 taken -= along[:, None] * z[None, :]
             taken *= (row_scale * between)[:, None] if is_narrow else between
-            if NEEDS_DECAY and not is_before:
-                share = rows_dot(query, taken, begin, length, TILE, HEAD_TILE, HEAD_DIM) * row_weight
-                tl.store(share_of(shares, TAKEN_BACKWARD, share_stride) + at, share, mask=tokens < length)
+            if NEEDS_DECAY:
+                taken_rows += rows_dot(query, taken, begin, length, TILE, HEAD_TILE, HEAD_DIM) * row_weight
             side += taken
-        if NEEDS_DECAY and is_before:
-            row_forward = rows_dot(query, side, begin, length, TILE, HEAD_TILE, HEAD_DIM) * row_weight
+        if NEEDS_DECAY:
+            if HAS_STATES or CROSSES_TILES:
+                tl.store(tile_sums + tile_index * 4 + TAKEN + (0 if is_before else 1), tl.sum(taken_rows))
+            if is_before:
+                row_forward = taken_rows
+            else:
+                tl.store(share_of(shares, TAKEN_BACKWARD, share_stride) + at, taken_rows, mask=tokens < length)
         accumulator += side * row_weight[:, None]
     if NEEDS_DECAY:
         q = held_tile(query, begin, length, TILE, HEAD_TILE, SPLIT, HEAD_DIM)
+        row_backward = tl.zeros([TILE], tl.float32)
     for offset in range(0, TILE, KEYS):
         others = begin + offset
         g = dots(grad, begin, dy, value, others, length, TILE, KEYS, VALUE_TILE, SPLIT, VALUE_DIM, PRECISION)
@@ -496,7 +565,7 @@ def add_key_gradients(
 
 @triton.jit
 def key_gradient_kernel(
-    query, key, value, grad, d_key, d_value, decays, inverses, delta, states, totals, shares, heads, length,
+    query, key, value, grad, d_key, d_value, decays, inverses, delta, states, totals, shares, tile_sums, heads, length,
     num_tiles, chunk_tiles, num_chunks, scale, share_stride,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     INNER: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, QUERIES: tl.constexpr, HAS_STATES: tl.constexpr,
@@ -517,6 +586,9 @@ def key_gradient_kernel(
     at = bh.to(tl.int64) * length + tokens
     d_keys = tl.zeros([TILE, HEAD_TILE], tl.float32)
     d_values = tl.zeros([TILE, VALUE_TILE], tl.float32)
+    tile_index = bh.to(tl.int64) * num_tiles + tile
+    column_forward = tl.zeros([TILE], tl.float32)
+    column_backward = tl.zeros([TILE], tl.float32)
     seen = tl.zeros([TILE], tl.float32)  # k · d_keys so far: each phase subtracts it to get its own share
     for is_before in tl.static_range(2):
         # The other tiles of the chunk on one side, the nearest first.
@@ -538,9 +610,6 @@ def key_gradient_kernel(
                 NORMALIZE, PRECISION,
             )  # fmt: skip
             between = let_pass(between, decays, other, offset, not is_before, TILE, QUERIES)
-        if NEEDS_DECAY and not is_before:
-            seen = rows_dot(key, d_keys, begin, length, TILE, HEAD_TILE, HEAD_DIM)
-            column_forward = seen
         if HAS_STATES:
             index = (bh.to(tl.int64) * num_chunks + chunk) * 2 + (1 if is_before else 0)
             state = states + index * HEAD_DIM * VALUE_DIM
@@ -553,19 +622,23 @@ def key_gradient_kernel(
             if NORMALIZE:
                 d = tl.arange(0, HEAD_TILE)
                 given += tl.load(totals + index * HEAD_DIM + d, mask=d < HEAD_DIM, other=0.0)[None, :]
-            d_keys += given * border_weight[:, None]
+            given *= border_weight[:, None]
+            if NEEDS_DECAY:
+                given_rows = rows_dot(key, given, begin, length, TILE, HEAD_TILE, HEAD_DIM)
+                tl.store(tile_sums + tile_index * 4 + GIVEN + (1 if is_before else 0), tl.sum(given_rows))
+            d_keys += given
             given = tl.zeros([TILE, VALUE_TILE], tl.float32)
             given = times_state(
                 given, key, begin, length, state, 0,
                 TILE, False, INNER, HEAD_DIM, VALUE_TILE, HEAD_DIM, VALUE_DIM, PRECISION,
             )  # fmt: skip
             d_values += given * border_weight[:, None]
-        if NEEDS_DECAY and (HAS_STATES or is_before):
+        if NEEDS_DECAY:
             now = rows_dot(key, d_keys, begin, length, TILE, HEAD_TILE, HEAD_DIM)
             if is_before:
                 column_backward = now - seen
             else:
-                tl.store(share_of(shares, GIVEN_FORWARD, share_stride) + at, now - seen, mask=tokens < length)
+                tl.store(share_of(shares, GIVEN_FORWARD, share_stride) + at, now, mask=tokens < length)
             seen = now
     keys = held_tile(key, begin, length, TILE, HEAD_TILE, SPLIT, HEAD_DIM)
     values = held_tile(value, begin, length, TILE, VALUE_TILE, SPLIT, VALUE_DIM)
@@ -594,19 +667,10 @@ def load_share(shares, kind, share_stride, tokens, length):
 
 
 @triton.jit
-def inside_chunk(shares, share_stride, tokens, length):
-    """Row sums minus column sums of R below the diagonal, and column sums minus row sums above it, of some tokens."""
-    forward = load_share(shares, ROW_FORWARD, share_stride, tokens, length)
-    forward -= load_share(shares, COLUMN_FORWARD, share_stride, tokens, length)
-    backward = load_share(shares, COLUMN_BACKWARD, share_stride, tokens, length)
-    backward -= load_share(shares, ROW_BACKWARD, share_stride, tokens, length)
-    return forward, backward
-
-
-@triton.jit
 def decay_gradient_kernel(
-    shares, through, decays, d_forward, d_backward, heads, length, num_tiles, chunk_tiles, num_chunks, share_stride,
-    STATE_TILES: tl.constexpr, TILE: tl.constexpr, HAS_STATES: tl.constexpr,
+    shares, tile_sums, nearest, through, decays, d_forward, d_backward, heads, length, num_tiles, chunk_tiles,
+    num_chunks, share_stride,
+    STATE_BLOCKS: tl.constexpr, TILE: tl.constexpr, HAS_STATES: tl.constexpr, CROSSES_TILES: tl.constexpr,
 ):  # fmt: skip
     """The gradients of the log decays of one tile, `(bh, length)` float32."""
     tile = tl.program_id(0) % num_tiles
@@ -615,31 +679,37 @@ def decay_gradient_kernel(
     tokens = tile * TILE + tl.arange(0, TILE)
     decays = decays_of(decays, bh, heads)
     shares += bh.to(tl.int64) * length
-    inside_forward, inside_backward = inside_chunk(shares, share_stride, tokens, length)
-    forward = tl.cumsum(inside_forward, 0, reverse=True) - inside_forward
-    backward = tl.cumsum(inside_backward, 0, reverse=True)
-    for other in range(tile + 1, end):
-        inside_forward, inside_backward = inside_chunk(
-            shares, share_stride, other * TILE + tl.arange(0, TILE), length
-        )  # fmt: skip
-        forward += tl.sum(inside_forward)
-        backward += tl.sum(inside_backward)
+    inside = load_share(shares, ROW_FORWARD, share_stride, tokens, length)
+    inside -= load_share(shares, COLUMN_FORWARD, share_stride, tokens, length)
+    forward = tl.cumsum(inside, 0, reverse=True) - inside
+    forward += tl.cumsum(load_share(shares, GIVEN_FORWARD, share_stride, tokens, length), 0)
+    inside = load_share(shares, COLUMN_BACKWARD, share_stride, tokens, length)
+    inside -= load_share(shares, ROW_BACKWARD, share_stride, tokens, length)
+    backward = tl.cumsum(inside, 0, reverse=True)
+    taken = load_share(shares, TAKEN_BACKWARD, share_stride, tokens, length)
+    backward += tl.cumsum(taken, 0) - taken
+    if HAS_STATES or CROSSES_TILES:
+        for other in range(first, end):
+            index = bh.to(tl.int64) * num_tiles + other
+            is_after = other > tile
+            # What the other tile takes from beyond this one: all, but what it takes up to this one.
+            across = tl.load(tile_sums + index * 4 + TAKEN + tl.where(is_after, 0, 1))
+            across -= tl.load(nearest + index * chunk_tiles + (tile - first))
+            forward += tl.where(is_after, across, 0.0)
+            backward += tl.where(other < tile, across, 0.0)
+            if HAS_STATES:
+                given = tl.load(tile_sums + index * 4 + GIVEN + tl.where(is_after, 1, 0))
+                forward += tl.where(other < tile, given, 0.0)
+                backward += tl.where(is_after, given, 0.0)
     if HAS_STATES:
-        forward += tl.cumsum(load_share(shares, GIVEN_FORWARD, share_stride, tokens, length), 0)
-        taken = load_share(shares, TAKEN_BACKWARD, share_stride, tokens, length)
-        backward += tl.cumsum(taken, 0) - taken
-        for other in range(first, tile):
-            others = other * TILE + tl.arange(0, TILE)
-            forward += tl.sum(load_share(shares, GIVEN_FORWARD, share_stride, others, length))
-            backward += tl.sum(load_share(shares, TAKEN_BACKWARD, share_stride, others, length))
         forward_decay, backward_decay = 1.0, 1.0
         for other in range(first, end):
             forward_decay *= through_tile(decays, other, True, TILE)
             backward_decay *= through_tile(decays, other, False, TILE)
-        index = (bh.to(tl.int64) * num_chunks + chunk) * 2 * STATE_TILES
-        for state_tile in tl.static_range(STATE_TILES):
-            forward += tl.load(through + index + state_tile) * forward_decay
-            backward += tl.load(through + index + STATE_TILES + state_tile) * backward_decay
+        index = (bh.to(tl.int64) * num_chunks + chunk) * 2 * STATE_BLOCKS
+        for block in tl.static_range(STATE_BLOCKS):
+            forward += tl.load(through + index + block) * forward_decay
+            backward += tl.load(through + index + STATE_BLOCKS + block) * backward_decay
     at = bh.to(tl.int64) * length + tokens
     tl.store(d_forward + at, forward, mask=tokens < length)
     tl.store(d_backward + at, backward, mask=tokens < length)

@@ -5,7 +5,7 @@ The kernels on a GPU: operators (attention/custom_operator.py) that allocate mem
 The device code is in triton/decay.py (D and S), triton/lit.py and triton/feature_map.py, which need triton and are
 imported with the first CUDA tensor. triton/launch_options.py has the sizes and options of the launches.
 
-Number of launches, forward and backward: 2 and 3 for D and S in the full form, 3 and 4 in chunks; 2 and 2 for LIT.
+Number of launches, forward and backward: 2 and 3 for D and S in the full form, 4 and 5 in chunks; 2 and 2 for LIT.
 Before and after them, torch bounds the log decays and sums the gradients of both directions. There are no atomics, so
 results are reproducible bit by bit, and no synchronization with the host, so CUDA graphs can capture them.
 """
@@ -19,7 +19,7 @@ from torch import Tensor
 from ..attention.custom_operator import NAMESPACE, attention_operator
 from ..attention.decay import is_per_head, log_decay_floor, mask_directions
 from ..attention.kernels import register_kernels
-from ..attention.numerics import inverse_denominator, is_zero_denominator
+from ..attention.numerics import is_zero_denominator
 from ..attention.plain import chunk_body, parallel_body
 from .launch_options import SMALLEST, Plan, launch, longest_full_form, padded, with_strides
 
@@ -78,76 +78,88 @@ def decays_with_strides(plan: Plan, decays: Tensor) -> tuple:
 
 def launch_states(plan, x, y, decays, states, totals, inverse=None, delta=None, given=(None,) * 3) -> None:
     """The states that reach each chunk, from keys and values; with `delta` the adjoint states, from queries and dy."""
-    from .decay import states_kernel
+    from .decay import chunk_states_kernel, pass_chunks_kernel
 
-    options = plan.state_options("states", 2 * plan.bh)
+    is_adjoint = delta is not None
+    options = plan.state_options("states", plan.bh * plan.num_chunks)
+    chunk_decays = plan.empty(plan.bh, plan.num_chunks, 2)
     launch(
-        states_kernel, 2 * plan.bh * plan.num_state_tiles(options),
-        with_strides(x), with_strides(y), decays, inverse, delta, states, totals, *given,
+        chunk_states_kernel, plan.bh * plan.num_chunks * plan.num_state_tiles(options),
+        with_strides(x), with_strides(y), decays, inverse, delta, states, totals, chunk_decays,
         plan.heads, plan.length, plan.num_tiles, plan.chunk_tiles, plan.num_chunks, plan.scale,
-        ADJOINT=delta is not None, NEEDS_THROUGH=given[2] is not None, **plan.common, **options,
+        ADJOINT=is_adjoint, **plan.common, **options,
+    )  # fmt: skip
+    launch(
+        pass_chunks_kernel, 2 * plan.bh * plan.num_state_blocks,
+        states, totals, chunk_decays, *given, plan.num_chunks,
+        HEAD_DIM=plan.head_dim, SIZE=plan.head_dim * plan.value_dim, BLOCK=plan.state_block, TOTALS=plan.head_tile,
+        ADJOINT=is_adjoint, NORMALIZE=plan.has_denominators, NEEDS_THROUGH=given[2] is not None,
+        num_warps=4, num_stages=1,
     )  # fmt: skip
 
 
 def decay_gradients(
-    plan, grad, query, key, value, output, inverse, delta, decays, states, totals, d_query, d_key, d_value,
+    plan, grad, query, key, value, output, denominator, inverse, delta, decays, states, totals, d_query, d_key, d_value,
     needs_decay,
 ):  # fmt: skip
     """Fill the gradients, and return those of the log decays, `(batch, heads, length)`, or None if not needed."""
     from .decay import decay_gradient_kernel, key_gradient_kernel, query_gradient_kernel
 
-    has_states = plan.num_chunks > 1
+    has_states, crosses_tiles = plan.num_chunks > 1, plan.chunk_tiles > 2
     decays = decays_with_strides(plan, decays)
     sizes = (plan.heads, plan.length, plan.num_tiles, plan.chunk_tiles, plan.num_chunks)
     shares = plan.empty(6, plan.bh, plan.length) if needs_decay else None
+    tile_sums = plan.empty(plan.bh, plan.num_tiles, 4) if needs_decay else None
+    nearest = plan.empty(plan.bh, plan.num_tiles, plan.chunk_tiles) if needs_decay else None
     share_stride = plan.bh * plan.length
     common = {"HAS_STATES": has_states, "NEEDS_DECAY": needs_decay, "COUNT_CUTS": plan.count_cuts}
     common |= {"SPLIT": plan.split, **plan.common}
     launch(
         query_gradient_kernel, plan.bh * plan.num_tiles,
-        *(with_strides(x) for x in (query, key, value, output, grad, d_query)), decays, inverse, delta, states,
-        totals, shares, *sizes, plan.scale, share_stride, DIVIDES=plan.divides, **common,
-        **plan.options("query_gradient"),
+        *(with_strides(x) for x in (query, key, value, output, grad, d_query)), decays, denominator, inverse, delta,
+        states, totals, shares, tile_sums, nearest, *sizes, plan.scale, share_stride, DIVIDES=plan.divides,
+        SMALLEST=SMALLEST, CROSSES_TILES=crosses_tiles, **common, **plan.options("query_gradient"),
     )  # fmt: skip
-    d_states, d_totals, through, num_state_tiles = None, None, None, 1
+    d_states, d_totals, through = None, None, None
     if has_states:
-        num_state_tiles = plan.num_state_tiles(plan.state_options("states", 2 * plan.bh))
         d_states, d_totals = torch.empty_like(states), torch.empty_like(totals)
-        through = plan.empty(plan.bh, plan.num_chunks, 2, num_state_tiles) if needs_decay else None
+        through = plan.empty(plan.bh, plan.num_chunks, 2, plan.num_state_blocks) if needs_decay else None
         launch_states(plan, query, grad, decays, d_states, d_totals, inverse, delta, (states, totals, through))
     launch(
         key_gradient_kernel, plan.bh * plan.num_tiles,
         *(with_strides(x) for x in (query, key, value, grad, d_key, d_value)), decays, inverse, delta, d_states,
-        d_totals, shares, *sizes, plan.scale, share_stride, **common, **plan.options("key_gradient"),
+        d_totals, shares, tile_sums, *sizes, plan.scale, share_stride, **common, **plan.options("key_gradient"),
     )  # fmt: skip
     if not needs_decay:
         return None
     d_forward, d_backward = (plan.empty(plan.batch, plan.heads, plan.length) for _ in range(2))
     launch(
         decay_gradient_kernel, plan.bh * plan.num_tiles,
-        shares, through, decays, d_forward, d_backward, *sizes, share_stride,
-        STATE_TILES=num_state_tiles, TILE=plan.tile, HAS_STATES=has_states, num_warps=1, num_stages=1,
+        shares, tile_sums, nearest, through, decays, d_forward, d_backward, *sizes, share_stride,
+        STATE_BLOCKS=plan.num_state_blocks, TILE=plan.tile, HAS_STATES=has_states,
+        CROSSES_TILES=crosses_tiles, num_warps=1, num_stages=1,
     )  # fmt: skip
     return d_forward, d_backward
 
 
-def launch_partial_states(plan, x, y, output, inverse, delta, states, totals, is_adjoint: bool) -> None:
+def launch_partial_states(plan, x, y, output, denominator, inverse, delta, states, totals, is_adjoint: bool) -> None:
     """Sums over slices of the sequence, from keys and values; or adjoint, from queries and gradients, and delta."""
     from .lit import partial_states_kernel
 
     options = plan.state_options("lit_states", plan.bh * plan.num_slices)
     launch(
         partial_states_kernel, plan.bh * plan.num_slices * plan.num_state_tiles(options),
-        *(with_strides(t) for t in (x, y, output)), inverse, delta, states, totals,
+        *(with_strides(t) for t in (x, y, output)), denominator, inverse, delta, states, totals,
         plan.heads, plan.length, plan.slice_tiles, plan.num_slices, plan.scale,
-        FULL_VALUE_TILE=plan.value_tile, ADJOINT=is_adjoint, DIVIDES=plan.divides, **plan.common, **options,
+        FULL_VALUE_TILE=plan.value_tile, ADJOINT=is_adjoint, DIVIDES=plan.divides, SMALLEST=SMALLEST, **plan.common,
+        **options,
     )  # fmt: skip
 
 
 def lit_outputs(plan, query, key, value, output, denominator, states, totals) -> None:
     from .lit import lit_output_kernel
 
-    launch_partial_states(plan, key, value, output, denominator, None, states, totals, is_adjoint=False)
+    launch_partial_states(plan, key, value, output, None, None, None, states, totals, is_adjoint=False)
     options = plan.options("lit_output")
     launch(
         lit_output_kernel, plan.bh * plan.num_programs * -(-plan.value_dim // options["VALUE_TILE"]),
@@ -159,12 +171,12 @@ def lit_outputs(plan, query, key, value, output, denominator, states, totals) ->
 
 
 def lit_gradients(
-    plan, grad, query, key, value, output, inverse, delta, states, totals, d_query, d_key, d_value
+    plan, grad, query, key, value, output, denominator, inverse, delta, states, totals, d_query, d_key, d_value
 ) -> None:  # fmt: skip
     from .lit import lit_gradient_kernel
 
     d_states, d_totals = torch.empty_like(states), torch.empty_like(totals)
-    launch_partial_states(plan, query, grad, output, inverse, delta, d_states, d_totals, is_adjoint=True)
+    launch_partial_states(plan, query, grad, output, denominator, inverse, delta, d_states, d_totals, is_adjoint=True)
     options = plan.options("lit_gradient")
     num_state_tiles = max(-(-plan.head_dim // options["HEAD_TILE"]), -(-plan.value_dim // options["VALUE_TILE"]))
     launch(
@@ -238,11 +250,11 @@ def launch_attention_gradients(
         grad, delta = (grad * denominator.unsqueeze(-1)).to(value.dtype), -grad_denominator * denominator
     else:
         delta = torch.empty_like(denominator)
-    # Once, and not by every pair of tiles, for which the registers of the kernels are too few.
-    inverse = inverse_denominator(denominator) if plan.has_denominators else denominator
+    # Written once, and not computed by every pair of tiles, for which the registers of the kernels are too few.
+    inverse = torch.empty_like(denominator)
     grad, query, key, value = (with_short_strides(x) for x in (grad, query, key, value))
     gradients = [torch.empty_like(x) for x in (query, key, value)]
-    tensors, decays = (query, key, value, output, inverse, delta), None
+    tensors, decays = (query, key, value, output, denominator, inverse, delta), None
     with torch.cuda.device_of(query):
         if forward is None:
             lit_gradients(plan, grad, *tensors, *saved[1:], *gradients)

@@ -11,9 +11,11 @@ from .config import CONFIGS, PARALLEL_UP_TO
 # Programs that keep a large GPU busy; with fewer, states are cut into smaller tiles, and sequences into slices.
 ENOUGH_PROGRAMS = 264
 # Without decays: the most slices of a sequence that are summed in parallel, and the least tokens of a slice.
-MOST_SLICES, LEAST_SLICE = 8, 512
-# Tokens of one program that applies a state.
+MOST_SLICES, LEAST_SLICE = 8, 128
+# Most tokens of one program that applies a state.
 TOKENS_PER_PROGRAM = 512
+# Elements of a state that one program carries along the chunks.
+STATE_BLOCK = 1024
 SMALLEST = smallest_denominator(torch.float32)
 
 
@@ -96,12 +98,15 @@ class Plan:
             self.count_cuts = value.dtype == torch.float32
             self.chunk_tiles = self.num_tiles if is_whole else min(self.config["chunk"] // self.tile, self.num_tiles)
             self.num_chunks = -(-self.num_tiles // self.chunk_tiles)
+            self.state_block = min(STATE_BLOCK, 1 << (self.head_dim * self.value_dim - 1).bit_length())
+            self.num_state_blocks = -(-self.head_dim * self.value_dim // self.state_block)
         else:
             enough = -(-ENOUGH_PROGRAMS // max(1, self.bh))
             self.num_slices = max(1, min(MOST_SLICES, self.length // LEAST_SLICE, enough))
             self.slice_tiles = -(-self.num_tiles // self.num_slices)
             self.num_slices = -(-self.num_tiles // self.slice_tiles)
-            self.program_tiles = min(self.num_tiles, TOKENS_PER_PROGRAM // self.tile)
+            # As many tokens as programs can have, so that there are enough of them.
+            self.program_tiles = max(1, min(TOKENS_PER_PROGRAM // self.tile, self.num_tiles // enough))
             self.num_programs = -(-self.num_tiles // self.program_tiles)
         self.common = {
             "HEAD_DIM": self.head_dim,

@@ -44,6 +44,15 @@ ALLOWED = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 4e-2}
 on_a_gpu = pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
 
 
+@pytest.fixture(autouse=True)
+def exact_convolutions():
+    """Those of float32 patches, which torch computes in TensorFloat-32 on a GPU unless told otherwise."""
+    convolutions = torch.backends.cudnn.conv
+    before, convolutions.fp32_precision = convolutions.fp32_precision, "ieee"
+    yield
+    convolutions.fp32_precision = before
+
+
 def make_model(name: str, modality: str, dtype: torch.dtype = torch.float32, **fields) -> torch.nn.Module:
     torch.manual_seed(0)
     fields = SIZES | {"modality": modality, "hidden_dropout_prob": 0.0, "initializer_range": 0.1} | fields

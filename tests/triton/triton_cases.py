@@ -92,7 +92,8 @@ def dtype_of(number_format, monkeypatch) -> torch.dtype:
 
 def smallest_difference(dtype: torch.dtype) -> float:
     is_tf32 = dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
-    return torch.finfo(torch.float16 if is_tf32 else dtype).eps
+    # The digits of float16; both factors of a product are cut off there, not rounded.
+    return 2 * torch.finfo(torch.float16).eps if is_tf32 else torch.finfo(dtype).eps
 
 
 def make_inputs(mixer, length, *, dtype=torch.float32, batch=1, heads=2, head_dim=16, value_dim=None, positive=True):
@@ -331,7 +332,8 @@ def test_strides_do_not_matter():
     spread = [torch.stack((x, x), dim=-1)[..., 0] for x in inputs[:3]]
     log_decay = inputs[3].transpose(1, 2).contiguous().transpose(1, 2)
     results = outputs_and_gradients(FORMS["chunk"], (*spread, log_decay))
-    assert all(torch.equal(x, y) for x, y in zip(results, expected, strict=True))
+    for result, right in zip(results, expected, strict=True):  # wider loads change the order of some sums
+        torch.testing.assert_close(result, right)
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="seen in the interpreter; compute-sanitizer is for a GPU")
@@ -353,7 +355,7 @@ def test_programs_stay_in_their_memory(mixer, kernel, monkeypatch):
     monkeypatch.setattr(triton_launch, "launch", launch)
     inputs = make_inputs(mixer, tokens(kernel, 2), heads=2, batch=2, head_dim=24, value_dim=40)
     assert_right(FORMS[kernel], inputs)
-    expected = 4 if mixer == "lit" else {"parallel": 5, "chunk": 7}[kernel]
+    expected = 4 if mixer == "lit" else {"parallel": 5, "chunk": 9}[kernel]
     assert len(checked) == expected, checked
 
 
@@ -387,6 +389,15 @@ def test_slices_of_tiles(parts, monkeypatch):
         for kernel, n in zip(SLICES, parts, strict=True):
             monkeypatch.setitem(config[kernel], SLICES[kernel], max(4 if INTERPRETED else 16, config["tile"] // n))
     assert_right(FORMS["chunk"], make_inputs("selective", tokens("chunk") if INTERPRETED else 600, heads=1))
+
+
+@pytest.mark.parametrize("mixer", ["decay", "selective"])
+def test_chunks_of_four_tiles(mixer, monkeypatch):
+    """The decays of whole tiles between two others, in a chunk, have gradients, too."""
+    for config in launch_options.CONFIGS.values():
+        monkeypatch.setitem(config, "tile", 16 if INTERPRETED else 32)
+        monkeypatch.setitem(config, "chunk", 64 if INTERPRETED else 128)
+    assert_right(FORMS["chunk"], make_inputs(mixer, 150 if INTERPRETED else 600, heads=1))
 
 
 @pytest.mark.parametrize("mixer", MIXERS)
