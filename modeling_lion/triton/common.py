@@ -51,9 +51,22 @@ def store_tile(x, values, first, length, start, ROWS: tl.constexpr, WIDTH: tl.co
 
 
 @triton.jit
+def factor(x, PRECISION: tl.constexpr):
+    """
+    A factor of a product: rounded to TensorFloat-32 if that is how float32 is multiplied. A GPU would cut the digits
+    off, of some operands and not of others: products that are computed twice would differ.
+    """
+    if PRECISION == "tf32" and x.dtype == tl.float32:
+        return ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+    else:
+        return x
+
+
+@triton.jit
 def product(a, b, accumulator, PRECISION: tl.constexpr):
     """accumulator + a b, in the dtype of b and accumulated in float32."""
-    return tl.dot(a.to(b.dtype), b, accumulator, input_precision=PRECISION)
+    a, b = factor(a.to(b.dtype), PRECISION), factor(b, PRECISION)
+    return tl.dot(a, b, accumulator, input_precision=PRECISION)
 
 
 @triton.jit
@@ -87,7 +100,7 @@ def dots(
         return result
     else:
         ys = load_tile(y, other, length, 0, COLUMNS, WIDTH, DIM)
-        return tl.dot(tile, tl.trans(ys), input_precision=PRECISION)
+        return tl.dot(factor(tile, PRECISION), tl.trans(factor(ys, PRECISION)), input_precision=PRECISION)
 
 
 @triton.jit
@@ -166,7 +179,7 @@ def store_output(
 ):  # fmt: skip
     """
     Store columns from `start` of the output of some tokens, given their numerators and denominators; and, with the
-    first columns, the denominators `(bh, length)`.
+    first columns, the denominators `(bh, length)`. Returns the output in float32.
     """
     if NORMALIZE:
         tokens = first + tl.arange(0, ROWS)
@@ -177,3 +190,4 @@ def store_output(
     else:
         accumulator *= scale
     store_tile(output, accumulator, first, length, start, ROWS, WIDTH, DIM)
+    return accumulator

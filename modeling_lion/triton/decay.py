@@ -343,15 +343,16 @@ def output_of_side(
 
 @triton.jit
 def output_kernel(
-    query, key, value, output, decays, denominators, states, totals, heads, length,
+    query, key, value, output, remainder, decays, denominators, states, totals, heads, length,
     num_tiles, chunk_tiles, num_chunks, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     INNER: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, HAS_STATES: tl.constexpr,
-    NORMALIZE: tl.constexpr, DIVIDES: tl.constexpr, COUNT_CUTS: tl.constexpr, SMALLEST: tl.constexpr,
-    PRECISION: tl.constexpr,
+    NORMALIZE: tl.constexpr, DIVIDES: tl.constexpr, KEEPS_REMAINDER: tl.constexpr, COUNT_CUTS: tl.constexpr,
+    SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    VALUE_TILE columns of the output of one tile, KEYS keys at a time, and the denominators `(bh, length)`.
+    VALUE_TILE columns of the output of one tile, KEYS keys at a time, and the denominators `(bh, length)`; with
+    KEEPS_REMAINDER also what rounding takes from the output, which the gradients of the decays need.
     """
     value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
     value_start = tl.program_id(0) % value_tiles * VALUE_TILE
@@ -392,10 +393,14 @@ def output_kernel(
         scores *= mask_on_diagonal(decays, tile, 0, offset, TILE, KEYS, False, COUNT_CUTS)
         total += tl.sum(scores, 1)
         accumulator = product(scores, values, accumulator, PRECISION)
-    store_output(
+    y = store_output(
         output, accumulator, total, denominators, bh, begin, length, value_start, scale,
         TILE, VALUE_TILE, VALUE_DIM, NORMALIZE, DIVIDES, SMALLEST,
     )  # fmt: skip
+    if KEEPS_REMAINDER:
+        y -= y.to(output[0].dtype.element_ty).to(tl.float32)
+        remainder = head_of(remainder, bh, heads)
+        store_tile(remainder, y, begin, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
 
 
 @triton.jit
@@ -442,12 +447,12 @@ def query_gradient_of_side(
 
 @triton.jit
 def query_gradient_kernel(
-    query, key, value, output, grad, d_query, decays, denominators, inverses, delta, states, totals, shares, tile_sums,
-    nearest, heads, length, num_tiles, chunk_tiles, num_chunks, scale, share_stride,
+    query, key, value, output, remainder, grad, d_query, decays, denominators, inverses, delta, states, totals, shares,
+    tile_sums, nearest, heads, length, num_tiles, chunk_tiles, num_chunks, scale, share_stride,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     INNER: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, HAS_STATES: tl.constexpr,
-    NORMALIZE: tl.constexpr, DIVIDES: tl.constexpr, NEEDS_DECAY: tl.constexpr, COUNT_CUTS: tl.constexpr,
-    CROSSES_TILES: tl.constexpr, SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
+    NORMALIZE: tl.constexpr, DIVIDES: tl.constexpr, KEEPS_REMAINDER: tl.constexpr, NEEDS_DECAY: tl.constexpr,
+    COUNT_CUTS: tl.constexpr, CROSSES_TILES: tl.constexpr, SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
     The gradient of the queries of one tile, KEYS keys at a time, c, delta, and the queries' shares of the gradients of
@@ -470,9 +475,12 @@ def query_gradient_kernel(
     if not NORMALIZE:
         along = tl.zeros([TILE], tl.float32)
     elif DIVIDES:
-        y = load_tile(output, begin, length, 0, TILE, VALUE_TILE, VALUE_DIM)
+        y = load_tile(output, begin, length, 0, TILE, VALUE_TILE, VALUE_DIM).to(tl.float32)
+        if KEEPS_REMAINDER:
+            remainder = head_of(remainder, bh, heads)
+            y += load_tile(remainder, begin, length, 0, TILE, VALUE_TILE, VALUE_DIM).to(tl.float32)
         whole = load_tile(grad, begin, length, 0, TILE, VALUE_TILE, VALUE_DIM) if SPLIT < VALUE_TILE else dy
-        along = tl.sum(whole.to(tl.float32) * y.to(tl.float32), 1)
+        along = tl.sum(whole.to(tl.float32) * y, 1)
         tl.store(delta + at, along, mask=tokens < length)
     else:
         along = tl.load(delta + at, mask=tokens < length, other=0.0)

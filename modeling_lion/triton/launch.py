@@ -45,7 +45,9 @@ def with_token_dim(x: Tensor | None) -> Tensor | None:
     return x.view(1, -1, 1) if is_per_head(x) else x
 
 
-def decay_outputs(plan, query, key, value, forward, backward, output, denominator, decays, states, totals) -> None:
+def decay_outputs(
+    plan, query, key, value, forward, backward, output, denominator, decays, states, totals, remainder
+) -> None:  # fmt: skip
     from .decay import decays_kernel, output_kernel
 
     tiles = decays.shape[-1] // plan.tile
@@ -62,10 +64,10 @@ def decay_outputs(plan, query, key, value, forward, backward, output, denominato
     options = plan.options("output")
     launch(
         output_kernel, plan.bh * plan.num_tiles * -(-plan.value_dim // options["VALUE_TILE"]),
-        *(with_strides(x) for x in (query, key, value, output)), decays, denominator, states, totals,
-        plan.heads, plan.length, plan.num_tiles, plan.chunk_tiles, plan.num_chunks, plan.scale,
+        *(with_strides(x) for x in (query, key, value, output)), plan.strided(remainder), decays, denominator,
+        states, totals, plan.heads, plan.length, plan.num_tiles, plan.chunk_tiles, plan.num_chunks, plan.scale,
         HAS_STATES=plan.num_chunks > 1, COUNT_CUTS=plan.count_cuts, SPLIT=plan.split,
-        DIVIDES=plan.divides, SMALLEST=SMALLEST, **plan.common, **options,
+        KEEPS_REMAINDER=plan.keeps_remainder, DIVIDES=plan.divides, SMALLEST=SMALLEST, **plan.common, **options,
     )  # fmt: skip
 
 
@@ -99,8 +101,8 @@ def launch_states(plan, x, y, decays, states, totals, inverse=None, delta=None, 
 
 
 def decay_gradients(
-    plan, grad, query, key, value, output, denominator, inverse, delta, decays, states, totals, d_query, d_key, d_value,
-    needs_decay,
+    plan, grad, query, key, value, output, denominator, inverse, delta, decays, states, totals, remainder, d_query, d_key,
+    d_value, needs_decay,
 ):  # fmt: skip
     """Fill the gradients, and return those of the log decays, `(batch, heads, length)`, or None if not needed."""
     from .decay import decay_gradient_kernel, key_gradient_kernel, query_gradient_kernel
@@ -116,8 +118,9 @@ def decay_gradients(
     common |= {"SPLIT": plan.split, **plan.common}
     launch(
         query_gradient_kernel, plan.bh * plan.num_tiles,
-        *(with_strides(x) for x in (query, key, value, output, grad, d_query)), decays, denominator, inverse, delta,
-        states, totals, shares, tile_sums, nearest, *sizes, plan.scale, share_stride, DIVIDES=plan.divides,
+        *(with_strides(x) for x in (query, key, value, output)), plan.strided(remainder), with_strides(grad),
+        with_strides(d_query), decays, denominator, inverse, delta, states, totals, shares, tile_sums, nearest, *sizes,
+        plan.scale, share_stride, DIVIDES=plan.divides, KEEPS_REMAINDER=plan.keeps_remainder,
         SMALLEST=SMALLEST, CROSSES_TILES=crosses_tiles, **common, **plan.options("query_gradient"),
     )  # fmt: skip
     d_states, d_totals, through = None, None, None
@@ -233,7 +236,7 @@ def launch_attention(query, key, value, forward, backward, chunk_size, division,
     denominator = plan.empty(plan.batch, plan.heads, plan.length)
     with torch.cuda.device_of(query):
         if forward is None:
-            lit_outputs(plan, query, key, value, output, denominator, *saved[2:])
+            lit_outputs(plan, query, key, value, output, denominator, *saved[2:4])
         else:
             decay_outputs(plan, query, key, value, forward, backward, output, denominator, *saved[1:])
     return output, denominator, *saved
@@ -257,7 +260,7 @@ def launch_attention_gradients(
     tensors, decays = (query, key, value, output, denominator, inverse, delta), None
     with torch.cuda.device_of(query):
         if forward is None:
-            lit_gradients(plan, grad, *tensors, *saved[1:], *gradients)
+            lit_gradients(plan, grad, *tensors, *saved[1:3], *gradients)
         else:
             decays = decay_gradients(plan, grad, *tensors, *saved, *gradients, needs_decay)
     if decays is None:
@@ -275,7 +278,7 @@ def triton_operator(name: str, plain: Callable, is_whole: bool) -> Callable:
         for function in (launch_attention, launch_attention_gradients, allocate_saved)
     )
     forward, backward, allocate = functions
-    return attention_operator(f"triton_{name}", forward, backward, plain, allocate, 4, empty_like)
+    return attention_operator(f"triton_{name}", forward, backward, plain, allocate, 5, empty_like)
 
 
 triton_parallel = triton_operator("parallel", parallel_body, is_whole=True)

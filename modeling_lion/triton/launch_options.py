@@ -100,7 +100,10 @@ class Plan:
             self.num_chunks = -(-self.num_tiles // self.chunk_tiles)
             self.state_block = min(STATE_BLOCK, 1 << (self.head_dim * self.value_dim - 1).bit_length())
             self.num_state_blocks = -(-self.head_dim * self.value_dim // self.state_block)
+            # The gradients of the decays are differences, of which a rounded output would leave few digits.
+            self.keeps_remainder = division == "sum" and self.bits == 16
         else:
+            self.keeps_remainder = False
             enough = -(-ENOUGH_PROGRAMS // max(1, self.bh))
             self.num_slices = max(1, min(MOST_SLICES, self.length // LEAST_SLICE, enough))
             self.slice_tiles = -(-self.num_tiles // self.num_slices)
@@ -147,10 +150,15 @@ class Plan:
     def empty(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return self.query.new_empty(shape, dtype=dtype)
 
+    def strided(self, remainder: Tensor) -> tuple | None:
+        """The remainder of the output as kernels take it."""
+        return with_strides(remainder) if self.keeps_remainder else None
+
     def allocate_saved(self, forward: Tensor | None, value: Tensor) -> list[Tensor]:
         """
         Memory for what the gradients need (`saved` in attention/custom_operator.py): an empty tensor in place of a
-        wider output, decays inside tiles, states, and totals (triton/decay.py, triton/lit.py).
+        wider output, decays inside tiles, states, totals (triton/decay.py, triton/lit.py), and the remainder of the
+        output, in its dtype.
 
         Args:
             forward: log decays `(1 or batch, heads, 1 or length)`, or `None`.
@@ -170,4 +178,5 @@ class Plan:
             self.empty(*decays),
             self.empty(*states, dtype=dtype),
             self.empty(*(totals if self.has_denominators else (0,))),
+            self.empty(*(value.shape if self.keeps_remainder else (0,)), dtype=value.dtype),
         ]

@@ -10,6 +10,7 @@ sums, always in the same order. Letters as in triton/decay.py.
 """
 
 from .common import (
+    factor,
     head_of,
     load_scale,
     load_state,
@@ -80,16 +81,17 @@ def partial_states_kernel(
 @triton.jit
 def whole_state(
     states, bh, num_slices, d, e, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, IS_BFLOAT16: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    The state of all slices at rows d and columns e, one of them `(n, 1)`, the other `(1, m)`; rounded to bfloat16 if
-    its product is with bfloat16.
+    The state of all slices at rows d and columns e, one of them `(n, 1)`, the other `(1, m)`, as a factor of products;
+    rounded to bfloat16 if they are with bfloat16.
     """
     states += bh.to(tl.int64) * num_slices * HEAD_DIM * VALUE_DIM
     state = load_state(states, d, e, HEAD_DIM, VALUE_DIM)
     for n in range(1, num_slices):
         state += load_state(states + n * HEAD_DIM * VALUE_DIM, d, e, HEAD_DIM, VALUE_DIM)
-    return state.to(tl.bfloat16) if IS_BFLOAT16 else state
+    return state.to(tl.bfloat16) if IS_BFLOAT16 else factor(state, PRECISION)
 
 
 @triton.jit
@@ -118,13 +120,13 @@ def lit_output_kernel(
     query, output = head_of(query, bh, heads), head_of(output, bh, heads)
     d = tl.arange(0, HEAD_TILE)
     e = value_start + tl.arange(0, VALUE_TILE)
-    state = whole_state(states, bh, num_slices, d[:, None], e[None, :], HEAD_DIM, VALUE_DIM, IS_BFLOAT16)
+    state = whole_state(states, bh, num_slices, d[:, None], e[None, :], HEAD_DIM, VALUE_DIM, IS_BFLOAT16, PRECISION)
     if NORMALIZE:
         z = whole_totals(totals, bh, num_slices, d, HEAD_DIM)
     begin = program * program_tiles * TILE
     for start in range(begin, tl.minimum(begin + program_tiles * TILE, length), TILE):
         q = load_tile(query, start, length, 0, TILE, HEAD_TILE, HEAD_DIM)
-        y = tl.dot(q.to(state.dtype), state, input_precision=PRECISION)
+        y = tl.dot(factor(q.to(state.dtype), PRECISION), state, input_precision=PRECISION)
         total = tl.zeros([TILE], tl.float32)
         if NORMALIZE:
             total += tl.sum(q.to(tl.float32) * z[None, :], 1)
@@ -158,33 +160,33 @@ def lit_gradient_kernel(
     begin = program * program_tiles * TILE
     end = tl.minimum(begin + program_tiles * TILE, length)
 
-    state = whole_state(states, bh, num_slices, d[None, :], all_e[:, None], HEAD_DIM, VALUE_DIM, IS_BFLOAT16)
+    state = whole_state(states, bh, num_slices, d[None, :], all_e[:, None], HEAD_DIM, VALUE_DIM, IS_BFLOAT16, PRECISION)
     if NORMALIZE:
         z = whole_totals(totals, bh, num_slices, d, HEAD_DIM)
     for start in range(begin, end, TILE):
         tokens = start + tl.arange(0, TILE)
         dy = load_tile(grad, start, length, 0, TILE, FULL_VALUE_TILE, VALUE_DIM)
-        gradient = tl.dot(dy.to(state.dtype), state, input_precision=PRECISION)
+        gradient = tl.dot(factor(dy.to(state.dtype), PRECISION), state, input_precision=PRECISION)
         if NORMALIZE:
             at = bh.to(tl.int64) * length + tokens
             gradient -= tl.load(delta + at, mask=tokens < length, other=0.0)[:, None] * z[None, :]
         gradient *= load_scale(inverses, tokens, bh, length, scale, NORMALIZE)[:, None]
         store_tile(d_query, gradient, start, length, head_start, TILE, HEAD_TILE, HEAD_DIM)
 
-    state = whole_state(d_states, bh, num_slices, d[None, :], all_e[:, None], HEAD_DIM, VALUE_DIM, IS_BFLOAT16)
+    state = whole_state(d_states, bh, num_slices, d[None, :], all_e[:, None], HEAD_DIM, VALUE_DIM, IS_BFLOAT16, PRECISION)
     if NORMALIZE:
         z = whole_totals(d_totals, bh, num_slices, d, HEAD_DIM)
     for start in range(begin, end, TILE):
         values = load_tile(value, start, length, 0, TILE, FULL_VALUE_TILE, VALUE_DIM)
-        gradient = tl.dot(values.to(state.dtype), state, input_precision=PRECISION)
+        gradient = tl.dot(factor(values.to(state.dtype), PRECISION), state, input_precision=PRECISION)
         if NORMALIZE:
             gradient += z[None, :]
         store_tile(d_key, gradient, start, length, head_start, TILE, HEAD_TILE, HEAD_DIM)
 
     all_d = tl.arange(0, FULL_HEAD_TILE)
     e = value_start + tl.arange(0, VALUE_TILE)
-    state = whole_state(d_states, bh, num_slices, all_d[:, None], e[None, :], HEAD_DIM, VALUE_DIM, IS_BFLOAT16)
+    state = whole_state(d_states, bh, num_slices, all_d[:, None], e[None, :], HEAD_DIM, VALUE_DIM, IS_BFLOAT16, PRECISION)
     for start in range(begin, end, TILE):
         keys = load_tile(key, start, length, 0, TILE, FULL_HEAD_TILE, HEAD_DIM)
-        gradient = tl.dot(keys.to(state.dtype), state, input_precision=PRECISION)
+        gradient = tl.dot(factor(keys.to(state.dtype), PRECISION), state, input_precision=PRECISION)
         store_tile(d_value, gradient, start, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
