@@ -32,7 +32,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, wait
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -255,13 +255,33 @@ def fitting(key: tuple, cases: list[tuple], deadline: float) -> list[tuple]:
 
 
 def seconds(function: Callable[[], object]) -> float:
-    """The median time of a call on the GPU."""
-    return do_bench(function, warmup=5, rep=20, return_mode="median") / 1e3
+    """The median time of a call on the GPU, which is kept busy: the clock of an idle one is several times slower."""
+    keep_busy(10)
+    return do_bench(function, warmup=2, rep=10, return_mode="median") / 1e3
 
 
-def kernel_seconds(kernel: str, form: str, inputs: list) -> float:
+@cache
+def busy_matrix() -> torch.Tensor:
+    matrix = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    keep_busy(500, matrix)
+    return matrix
+
+
+def keep_busy(products: int, matrix: torch.Tensor | None = None) -> None:
+    """Start so many products of a millisecond or two."""
+    matrix = busy_matrix() if matrix is None else matrix
+    for _ in range(products):
+        matrix @ matrix
+
+
+@cache
+def cached_inputs(*arguments) -> list:
+    return make_inputs(*arguments)
+
+
+def kernel_seconds(kernel: str, form: str, *of_inputs) -> float:
     """The time of all launches of one kernel in a forward and a backward pass."""
-    launches = []
+    launches, inputs = [], cached_inputs(*of_inputs)
 
     def record(function, programs, *args, **options):
         launch_options.launch(function, programs, *args, **options)
@@ -273,13 +293,44 @@ def kernel_seconds(kernel: str, form: str, inputs: list) -> float:
     return sum(seconds(launch) for launch in launches)
 
 
-def fastest(key: tuple, kernel: str, options: list[dict], deadline: float, form: str, inputs: list) -> float:
+class Measurer:
+    """Measures in another process, which a kernel that fails may end."""
+
+    def __init__(self):
+        self.pool = None
+
+    def __call__(self, key: tuple, function: Callable, *arguments) -> float:
+        """The result of `function` under the present configuration, infinite if the GPU refuses it."""
+        if self.pool is None:
+            self.pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+        try:
+            return self.pool.submit(configured_call, key, triton_config.CONFIGS[key], function, *arguments).result()
+        except (RuntimeError, TritonError) as error:  # among them: BrokenProcessPool, CUDA errors
+            about = {name: triton_config.CONFIGS[key].get(name) for name in arguments[:1]}
+            print(*key, f"left out: {about}, {str(error).partition(chr(10))[0]}", flush=True)
+            if not isinstance(error, TritonError):
+                self.pool.shutdown(wait=False, cancel_futures=True)
+                self.pool = None
+            return float("inf")
+
+
+def configured_call(key: tuple, config: dict, function: Callable, *arguments):
+    triton_config.CONFIGS[key] = config
+    return function(*arguments)
+
+
+def pass_seconds(form: str, *of_inputs) -> float:
+    """The time of a forward and a backward pass."""
+    return seconds(partial(run_passes, form, cached_inputs(*of_inputs)))
+
+
+def fastest(key: tuple, kernel: str, options: list[dict], deadline: float, measured: Measurer, form: str, *inputs):
     """Configure the fastest of some options, and return its time; at least the first one is measured."""
     times = []
     for option in options:
         if not times or time.monotonic() < deadline:
             configure(key, {kernel: option})
-            times.append((kernel_seconds(kernel, form, inputs), option))
+            times.append((measured(key, kernel_seconds, kernel, form, *inputs), option))
     least, option = min(times, key=lambda pair: pair[0])
     configure(key, {kernel: option})
     print(*key, kernel, f"{least * 1e6:.0f} us", option, flush=True)
@@ -289,7 +340,7 @@ def fastest(key: tuple, kernel: str, options: list[dict], deadline: float, form:
 def tune(key: tuple, deadline: float) -> None:
     """Configure the fastest on this GPU. What the deadline leaves no time for stays as it is configured."""
     _, bits, dim = key
-    before, dtype = triton_config.CONFIGS[key], MEASURED_DTYPES[bits]
+    before, dtype, measured = triton_config.CONFIGS[key], MEASURED_DTYPES[bits], Measurer()
     options, cases = {}, []  # what is configured comes first
     for group, grids in GRIDS.items():
         own = before[group]
@@ -308,18 +359,18 @@ def tune(key: tuple, deadline: float) -> None:
         configured = triton_config.CONFIGS[key]
         configure(key, {kernel: few[0] for kernel, few in some.items()}, group, tile)
         form, mixer = GROUPS[group]
-        inputs = make_inputs(mixer, LENGTH, dim, dtype, "cuda")
-        total = sum(fastest(key, kernel, few, deadline, form, inputs) for kernel, few in some.items())
+        inputs = mixer, LENGTH, dim, dtype, "cuda"
+        total = sum(fastest(key, kernel, few, deadline, measured, form, *inputs) for kernel, few in some.items())
         if total < best[group]:
             best[group] = total
         else:
             triton_config.CONFIGS[key] = configured
-    inputs, times = make_inputs("S", LENGTH, dim, dtype, "cuda"), {}
+    times = {}
     configured = triton_config.CONFIGS[key]
     for chunk in dict.fromkeys((configured["chunk"], 128, 256, 512, 1024)):
         if time.monotonic() < deadline:
             triton_config.CONFIGS[key] = configured | {"chunk": chunk}
-            times[chunk] = seconds(partial(run_passes, "chunk", inputs))
+            times[chunk] = measured(key, pass_seconds, "chunk", "S", LENGTH, dim, dtype, "cuda")
     triton_config.CONFIGS[key] = configured | {"chunk": min(times, key=times.get, default=configured["chunk"])}
 
 
@@ -329,8 +380,8 @@ def longest_parallel(before: int, deadline: float) -> int:
     for length in (128, 256, 384, 512, 768, 1024, 1536, 2048):
         if time.monotonic() > deadline:
             return before
-        inputs = make_inputs("S", length, 64, torch.bfloat16, "cuda")
-        whole, chunks = (seconds(partial(run_passes, form, inputs)) for form in ("parallel", "chunk"))
+        inputs = "S", length, 64, torch.bfloat16, "cuda"
+        whole, chunks = (pass_seconds(form, *inputs) for form in ("parallel", "chunk"))
         if whole > chunks:
             break
         longest = length
@@ -382,7 +433,7 @@ def compile_all(architectures: list[str], dtypes: list[str], dims: list[int]) ->
 
 def rehearse() -> str:
     """From now on every time is one second, nothing is launched, and few candidates are tried; the architecture."""
-    global GRIDS, make_inputs, seconds
+    global GRIDS, make_inputs, seconds, Measurer
     GRIDS = {
         group: {kernel: {name: values[:1] for name, values in grid.items()} for kernel, grid in grids.items()}
         for group, grids in GRIDS.items()
@@ -390,6 +441,7 @@ def rehearse() -> str:
     }
     make_inputs = partial(lambda make, *args: make(*args[:4]), make_inputs)
     seconds = lambda function: 1.0
+    Measurer = lambda: lambda key, function, *arguments: function(*arguments)
     launch_options.launch = lambda *args, **options: None
     return "sm_90"
 

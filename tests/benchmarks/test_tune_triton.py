@@ -27,12 +27,12 @@ def module(monkeypatch):
 def tune(module, monkeypatch):
     """What has 8 warps does not compile. Of the rest, more inner parts and a tile of 64 are faster."""
     tune = module
-    monkeypatch.setattr(tune, "ProcessPoolExecutor", lambda mp_context: ThreadPoolExecutor(1))
+    monkeypatch.setattr(tune, "ProcessPoolExecutor", lambda *_, **options: ThreadPoolExecutor(1))
     monkeypatch.setattr(tune, "fits", lambda key, group, tile, kernel, option: option["num_warps"] < 8)
     monkeypatch.setattr(tune, "make_inputs", lambda mixer, length, *_: [torch.empty(1, 1, length, 1)])
     monkeypatch.setattr(tune, "timed", [], raising=False)
 
-    def kernel_seconds(kernel, form, inputs):
+    def kernel_seconds(kernel, form, *inputs):
         config = triton_config.CONFIGS[CASE]
         tile = config["lit_tile" if kernel.startswith("lit") else "tile"]
         tune.timed.append((kernel, tile, config[kernel]))
@@ -60,7 +60,7 @@ def test_what_is_configured_is_measured_first_and_can_stay(tune, monkeypatch):
     before = triton_config.CONFIGS[CASE]
     first = {}
 
-    def kernel_seconds(kernel, form, inputs):
+    def kernel_seconds(kernel, form, *inputs):
         config = triton_config.CONFIGS[CASE]
         first.setdefault(kernel, config)
         same = [config[name] == before[name] for name in (kernel, "tile", "lit_tile")]
@@ -102,9 +102,9 @@ def test_candidates_are_not_larger_than_tile_and_head_dimension(module, bits, di
 def test_all_launches_of_a_kernel_are_timed(module, monkeypatch):
     monkeypatch.setattr(module.launch_options, "launch", lambda *args, **options: None)
     monkeypatch.setattr(module, "seconds", lambda function: 1)
-    inputs = {group: module.make_inputs(mixer, 600, 64, torch.bfloat16) for group, (_, mixer) in module.GROUPS.items()}
+    inputs = {group: (mixer, 600, 64, torch.bfloat16) for group, (_, mixer) in module.GROUPS.items()}
     launches = {
-        kernel: module.kernel_seconds(kernel, module.GROUPS[group][0], inputs[group])
+        kernel: module.kernel_seconds(kernel, module.GROUPS[group][0], *inputs[group])
         for group, grids in module.GRIDS.items()
         for kernel in grids
     }
