@@ -317,24 +317,22 @@ def let_pass(between, decays, other, offset, is_forward, TILE: tl.constexpr, SLI
 
 
 @triton.jit
-def output_of_side(
-    query, q, key, value, decays, tile, steps, length, value_start,
+def add_output_of_side(
+    accumulator, total, query, q, key, value, row_weight, decays, tile, steps, length, value_start,
     IS_BEFORE: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr,
     VALUE_TILE: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    What a tile gets from the tiles of its chunk on one side, the sums of its weights, and the factor of all those
-    tiles. The decays of the tile itself are not applied: they are the same for all steps.
+    Add what a tile gets from the tiles of its chunk on one side, and the sums of its weights. The third result is the
+    factor of all those tiles; `row_weight` are the decays in the tile itself.
     """
-    accumulator = tl.zeros([TILE, VALUE_TILE], tl.float32)
-    total = tl.zeros([TILE], tl.float32)
     between = 1.0
     for step in range(steps * (TILE // KEYS)):
         other, offset, first = neighbor(tile, step, IS_BEFORE, TILE, KEYS)
         values = load_tile(value, first, length, value_start, KEYS, VALUE_TILE, VALUE_DIM)
         weight = load_decays(decays, FACTOR_TO_END if IS_BEFORE else FACTOR_TO_START, other, offset, KEYS) * between
         scores = dots(query, tile * TILE, q, key, first, length, TILE, KEYS, HEAD_TILE, SPLIT, HEAD_DIM, PRECISION)
-        scores *= weight[None, :]
+        scores = scores * weight[None, :] * row_weight[:, None]
         total += tl.sum(scores, 1)
         accumulator = product(scores, values, accumulator, PRECISION)
         between = let_pass(between, decays, other, offset, IS_BEFORE, TILE, KEYS)
@@ -367,24 +365,23 @@ def output_kernel(
     total = tl.zeros([TILE], tl.float32)
     for is_before in tl.static_range(2):
         steps = tile - first if is_before else end - 1 - tile
-        side, side_total, between = output_of_side(
-            query, q, key, value, decays, tile, steps, length, value_start,
+        row_weight = load_decays(decays, FACTOR_FROM_START if is_before else FACTOR_FROM_END, tile, 0, TILE)
+        accumulator, total, between = add_output_of_side(
+            accumulator, total, query, q, key, value, row_weight, decays, tile, steps, length, value_start,
             is_before, HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, SPLIT, TILE, KEYS, PRECISION,
         )  # fmt: skip
         if HAS_STATES:
+            border_weight = row_weight * between
             index = (bh.to(tl.int64) * num_chunks + chunk) * 2 + (0 if is_before else 1)
             taken = tl.zeros([TILE, VALUE_TILE], tl.float32)
             taken = times_state(
                 taken, query, begin, length, states + index * HEAD_DIM * VALUE_DIM, value_start,
                 TILE, False, INNER, HEAD_DIM, VALUE_TILE, HEAD_DIM, VALUE_DIM, PRECISION,
             )  # fmt: skip
-            side += taken * between
+            accumulator += taken * border_weight[:, None]
             if NORMALIZE:
                 z = totals + index * HEAD_DIM
-                side_total += times_totals(query, begin, length, z, TILE, HEAD_TILE, HEAD_DIM) * between
-        row_weight = load_decays(decays, FACTOR_FROM_START if is_before else FACTOR_FROM_END, tile, 0, TILE)
-        accumulator += side * row_weight[:, None]
-        total += side_total * row_weight
+                total += times_totals(query, begin, length, z, TILE, HEAD_TILE, HEAD_DIM) * border_weight
     for offset in range(0, TILE, KEYS):
         values = load_tile(value, begin + offset, length, value_start, KEYS, VALUE_TILE, VALUE_DIM)
         scores = dots(
@@ -416,31 +413,29 @@ def rows_dot(x, y, first, length, ROWS: tl.constexpr, BLOCK: tl.constexpr, DIM: 
 
 
 @triton.jit
-def query_gradient_of_side(
-    grad, dy, delta, row_scale, query, row_weight, key, value, decays, nearest, tile, first_of_chunk, steps, length,
+def add_query_gradient_of_side(
+    accumulator, grad, dy, delta, query, row_weight, key, value, decays, nearest, seen, tile, first_of_chunk, steps,
+    length,
     IS_BEFORE: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr,
-    VALUE_TILE: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, IS_NARROW: tl.constexpr,
+    VALUE_TILE: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr,
     SUMS_NEAREST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    G k from the tiles of the chunk on one side, and the factor of all those tiles. The decays of the tile itself and c
-    are not applied: they are the same for all steps. If IS_NARROW, c is: without it, G could exceed the range of
-    float16. With SUMS_NEAREST, `nearest` receives what the queries have taken up to each tile, and from it.
+    Add G k from the tiles of the chunk on one side. The second result is the factor of all those tiles; `row_weight`
+    are c and the decays in the tile itself. With SUMS_NEAREST, `nearest` receives what the queries have taken of this
+    side up to each tile, and from it; `seen` is what they had taken before.
     """
-    accumulator = tl.zeros([TILE, HEAD_TILE], tl.float32)
     between = 1.0
     for step in range(steps * (TILE // KEYS)):
         other, offset, first = neighbor(tile, step, IS_BEFORE, TILE, KEYS)
         keys = load_tile(key, first, length, 0, KEYS, HEAD_TILE, HEAD_DIM)
         weight = load_decays(decays, FACTOR_TO_END if IS_BEFORE else FACTOR_TO_START, other, offset, KEYS) * between
         g = dots(grad, tile * TILE, dy, value, first, length, TILE, KEYS, VALUE_TILE, SPLIT, VALUE_DIM, PRECISION)
-        g = (g - delta[:, None]) * weight[None, :]
-        if IS_NARROW:
-            g *= row_scale[:, None]
+        g = (g - delta[:, None]) * weight[None, :] * row_weight[:, None]
         accumulator = product(g, keys, accumulator, PRECISION)
         between = let_pass(between, decays, other, offset, IS_BEFORE, TILE, KEYS)
         if SUMS_NEAREST:  # the last slice of a tile writes last
-            taken = rows_dot(query, accumulator, tile * TILE, length, TILE, HEAD_TILE, HEAD_DIM) * row_weight
+            taken = rows_dot(query, accumulator, tile * TILE, length, TILE, HEAD_TILE, HEAD_DIM) - seen
             tl.store(nearest + (other - first_of_chunk), tl.sum(taken))
     return accumulator, between
 
@@ -467,7 +462,6 @@ def query_gradient_kernel(
     begin = tile * TILE
     tokens = begin + tl.arange(0, TILE)
     at = bh.to(tl.int64) * length + tokens
-    is_narrow: tl.constexpr = key[0].dtype.element_ty == tl.float16
     dy = held_tile(grad, begin, length, TILE, VALUE_TILE, SPLIT, VALUE_DIM)
     row_scale = store_inverses(
         denominators, inverses, tokens, bh, length, tokens < length, scale, NORMALIZE, SMALLEST
@@ -488,23 +482,23 @@ def query_gradient_kernel(
     tile_index = bh.to(tl.int64) * num_tiles + tile
     if NEEDS_DECAY:
         nearest += tile_index * chunk_tiles
+    seen = tl.zeros([TILE], tl.float32)  # q · dq so far: each phase subtracts it to get its own share
     for is_before in tl.static_range(2):
         steps = tile - first if is_before else end - 1 - tile
         row_weight = load_decays(decays, FACTOR_FROM_START if is_before else FACTOR_FROM_END, tile, 0, TILE)
-        if not is_narrow:
-            row_weight *= row_scale
-        side, between = query_gradient_of_side(
-            grad, dy, along, row_scale, query, row_weight, key, value, decays, nearest, tile, first, steps, length,
-            is_before, HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, SPLIT, TILE, KEYS, is_narrow,
+        row_weight *= row_scale
+        accumulator, between = add_query_gradient_of_side(
+            accumulator, grad, dy, along, query, row_weight, key, value, decays, nearest, seen, tile, first, steps,
+            length, is_before, HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, SPLIT, TILE, KEYS,
             CROSSES_TILES and NEEDS_DECAY, PRECISION,
         )  # fmt: skip
-        if NEEDS_DECAY:
-            taken_rows = rows_dot(query, side, begin, length, TILE, HEAD_TILE, HEAD_DIM) * row_weight
-            if HAS_STATES and not CROSSES_TILES:
-                # Of the only other tile; if there is none, nobody reads it.
-                other = (first if is_before else end - 1) - first
-                tl.store(nearest + other, tl.sum(taken_rows))
+        if NEEDS_DECAY and HAS_STATES and not CROSSES_TILES:
+            # Of the only other tile; if there is none, nobody reads it.
+            other = (first if is_before else end - 1) - first
+            taken_rows = rows_dot(query, accumulator, begin, length, TILE, HEAD_TILE, HEAD_DIM) - seen
+            tl.store(nearest + other, tl.sum(taken_rows))
         if HAS_STATES:
+            border_weight = row_weight * between
             index = (bh.to(tl.int64) * num_chunks + chunk) * 2 + (0 if is_before else 1)
             taken = tl.zeros([TILE, HEAD_TILE], tl.float32)
             taken = times_state(
@@ -515,18 +509,17 @@ def query_gradient_kernel(
                 d = tl.arange(0, HEAD_TILE)
                 z = tl.load(totals + index * HEAD_DIM + d, mask=d < HEAD_DIM, other=0.0)
                 taken -= along[:, None] * z[None, :]
-            taken *= (row_scale * between)[:, None] if is_narrow else between
-            if NEEDS_DECAY:
-                taken_rows += rows_dot(query, taken, begin, length, TILE, HEAD_TILE, HEAD_DIM) * row_weight
-            side += taken
+            accumulator += taken * border_weight[:, None]
         if NEEDS_DECAY:
+            now = rows_dot(query, accumulator, begin, length, TILE, HEAD_TILE, HEAD_DIM)
+            taken_rows = now - seen
             if HAS_STATES or CROSSES_TILES:
                 tl.store(tile_sums + tile_index * 4 + TAKEN + (0 if is_before else 1), tl.sum(taken_rows))
             if is_before:
                 row_forward = taken_rows
             else:
                 tl.store(share_of(shares, TAKEN_BACKWARD, share_stride) + at, taken_rows, mask=tokens < length)
-        accumulator += side * row_weight[:, None]
+            seen = now
     if NEEDS_DECAY:
         q = held_tile(query, begin, length, TILE, HEAD_TILE, SPLIT, HEAD_DIM)
         row_backward = tl.zeros([TILE], tl.float32)
@@ -550,22 +543,22 @@ def query_gradient_kernel(
 
 @triton.jit
 def add_key_gradients(
-    d_keys, d_values, key, value, keys, values, begin, weights, query, grad, delta, first, bh, length,
+    d_keys, d_values, key, value, keys, values, begin, row_weights, weights, query, grad, delta, first, bh, length,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     SPLIT: tl.constexpr, TILE: tl.constexpr, QUERIES: tl.constexpr, NORMALIZE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    Add Gᵀ q and Wᵀ dy of QUERIES queries. `weights` are c_i M_ij, with a row per key and a column per query. The third
-    result is Rᵀ, float32.
+    Add Gᵀ q and Wᵀ dy of QUERIES queries. `row_weights` · `weights` are c_i M_ij, with a row per key and a column per
+    query. The third result is Rᵀ, float32.
     """
     scores = dots(key, begin, keys, query, first, length, TILE, QUERIES, HEAD_TILE, SPLIT, HEAD_DIM, PRECISION)
     dy = load_tile(grad, first, length, 0, QUERIES, VALUE_TILE, VALUE_DIM)
-    d_values = product(scores * weights, dy, d_values, PRECISION)
+    d_values = product(scores * weights * row_weights, dy, d_values, PRECISION)
     g = dots(value, begin, values, grad, first, length, TILE, QUERIES, VALUE_TILE, SPLIT, VALUE_DIM, PRECISION)
     if NORMALIZE:
         tokens = first + tl.arange(0, QUERIES)
         g -= tl.load(delta + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)[None, :]
-    g *= weights
+    g = g * weights * row_weights
     q = load_tile(query, first, length, 0, QUERIES, HEAD_TILE, HEAD_DIM)
     d_keys = product(g, q, d_keys, PRECISION)
     return d_keys, d_values, g * scores
@@ -613,7 +606,7 @@ def key_gradient_kernel(
             queries = others + tl.arange(0, QUERIES)
             weight *= load_scale(inverses, queries, bh, length, scale, NORMALIZE)
             d_keys, d_values, _ = add_key_gradients(
-                d_keys, d_values, key, value, keys, values, begin, row_weight[:, None] * weight[None, :], query, grad,
+                d_keys, d_values, key, value, keys, values, begin, row_weight[:, None], weight[None, :], query, grad,
                 delta, others, bh, length, HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, SPLIT, TILE, QUERIES,
                 NORMALIZE, PRECISION,
             )  # fmt: skip
@@ -655,7 +648,7 @@ def key_gradient_kernel(
         queries = begin + offset + tl.arange(0, QUERIES)
         weights *= load_scale(inverses, queries, bh, length, scale, NORMALIZE)[None, :]
         d_keys, d_values, r = add_key_gradients(
-            d_keys, d_values, key, value, keys, values, begin, weights, query, grad, delta, begin + offset, bh, length,
+            d_keys, d_values, key, value, keys, values, begin, 1.0, weights, query, grad, delta, begin + offset, bh, length,
             HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, SPLIT, TILE, QUERIES, NORMALIZE, PRECISION,
         )  # fmt: skip
         if NEEDS_DECAY:
