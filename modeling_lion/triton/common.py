@@ -113,13 +113,13 @@ def load_state(x, d, e, DIM: tl.constexpr, VALUE_DIM: tl.constexpr):
 
 @triton.jit
 def times_state(
-    accumulator, x, first, length, state, start, ROWS: tl.constexpr,
+    accumulator, x, weights, first, length, state, start, ROWS: tl.constexpr,
     TRANSPOSED: tl.constexpr, INNER: tl.constexpr, INNER_DIM: tl.constexpr, OUTER: tl.constexpr,
     DIM: tl.constexpr, VALUE_DIM: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    Add x S, columns from `start`, or x Sᵀ, to `(ROWS, OUTER)`. The inner dimension is tiled: a state of 256 x 256 does
-    not fit beside the tiles.
+    Add x S, columns from `start`, or x Sᵀ, to `(ROWS, OUTER)`, with weights of the rows of x. The inner dimension is
+    tiled: a state of 256 x 256 does not fit beside the tiles.
     """
     outer = start + tl.arange(0, OUTER)
     for inner_start in range(0, INNER_DIM, INNER):
@@ -128,7 +128,7 @@ def times_state(
             state_tile = load_state(state, outer[None, :], inner[:, None], DIM, VALUE_DIM)
         else:
             state_tile = load_state(state, inner[:, None], outer[None, :], DIM, VALUE_DIM)
-        xs = load_tile(x, first, length, inner_start, ROWS, INNER, INNER_DIM)
+        xs = load_tile(x, first, length, inner_start, ROWS, INNER, INNER_DIM).to(tl.float32) * weights[:, None]
         accumulator = product(xs, state_tile, accumulator, PRECISION)
     return accumulator
 

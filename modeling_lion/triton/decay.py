@@ -183,13 +183,13 @@ def chunk_of_program(tile, chunk_tiles, num_tiles):
 @triton.jit
 def chunk_states_kernel(
     x, y, decays, inverses, delta, states, totals, chunk_decays, heads, length, num_tiles, chunk_tiles, num_chunks,
-    scale,
+    num_pairs, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     TILE: tl.constexpr, ADJOINT: tl.constexpr, NORMALIZE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
     What each chunk adds to the states of both directions, one tile of the state in one program: `states`
-    `(bh, chunks, 2, HEAD_DIM, VALUE_DIM)`, `totals` `(bh, chunks, 2, HEAD_DIM)`, and `chunk_decays` `(bh, chunks, 2)`,
+    `(chunks, bh, 2, HEAD_DIM, VALUE_DIM)`, `totals` `(chunks, bh, 2, HEAD_DIM)`, and `chunk_decays` `(chunks, bh, 2)`,
     the factors of states that pass the chunk.
 
     Forward: x = k, y = v; direction 0 ends where the chunk ends. Adjoint: x = q, y = dy, and both directions are
@@ -213,7 +213,7 @@ def chunk_states_kernel(
     first = chunk * chunk_tiles
     for tile in range(first, tl.minimum(first + chunk_tiles, num_tiles)):
         tokens = tile * TILE + tl.arange(0, TILE)
-        xs = load_tile(x, tile * TILE, length, head_start, TILE, HEAD_TILE, HEAD_DIM).to(tl.float32)
+        xs = load_tile(x, tile * TILE, length, head_start, TILE, HEAD_TILE, HEAD_DIM)
         values = load_tile(y, tile * TILE, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
         weight_along = load_decays(decays, FACTOR_FROM_END if ADJOINT else FACTOR_TO_END, tile, 0, TILE)
         weight_against = load_decays(decays, FACTOR_FROM_START if ADJOINT else FACTOR_TO_START, tile, 0, TILE)
@@ -223,25 +223,26 @@ def chunk_states_kernel(
             row_scale = load_scale(inverses, tokens, bh, length, scale, NORMALIZE)
             weight_along *= row_scale
             weight_against *= row_scale
-        xs_along = xs * weight_along[:, None]
-        xs_against = xs * weight_against[:, None]
         if NORMALIZE:
+            ones_along, ones_against = weight_along, weight_against
             if ADJOINT:
                 ones = -tl.load(delta + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
-                total_along = total_along * passes + tl.sum(xs_along * ones[:, None], 0)
-                total_against += tl.sum(xs_against * ones[:, None], 0)
-            else:
-                total_along = total_along * passes + tl.sum(xs_along, 0)
-                total_against += tl.sum(xs_against, 0)
-        along = product(tl.trans(xs_along.to(values.dtype)), values, along * passes, PRECISION)
-        against = product(tl.trans(xs_against.to(values.dtype)), values, against, PRECISION)
+                ones_along *= ones
+                ones_against *= ones
+            total_along = total_along * passes + tl.sum(xs.to(tl.float32) * ones_along[:, None], 0)
+            total_against += tl.sum(xs.to(tl.float32) * ones_against[:, None], 0)
+        # Weighted values, not keys: these are transposed, which costs nothing where they are as they were loaded.
+        values_along = (values.to(tl.float32) * weight_along[:, None]).to(values.dtype)
+        along = product(tl.trans(xs), values_along, along * passes, PRECISION)
+        values_against = (values.to(tl.float32) * weight_against[:, None]).to(values.dtype)
+        against = product(tl.trans(xs), values_against, against, PRECISION)
         decay_along *= passes
         decay_against *= through_tile(decays, tile, ALONG == 1, TILE)
     d = head_start + tl.arange(0, HEAD_TILE)
     e = value_start + tl.arange(0, VALUE_TILE)
     inside = (d < HEAD_DIM)[:, None] & (e < VALUE_DIM)[None, :]
     sums_totals = (d < HEAD_DIM) & (value_start == 0)  # this program computes the totals
-    index = (bh.to(tl.int64) * num_chunks + chunk) * 2
+    index = (tl.cast(chunk, tl.int64) * num_pairs + bh) * 2
     for direction in tl.static_range(2):
         at = (index + direction) * HEAD_DIM * VALUE_DIM + d[:, None] * VALUE_DIM + e[None, :]
         state = along if direction == ALONG else against
@@ -255,7 +256,7 @@ def chunk_states_kernel(
 
 @triton.jit
 def pass_chunks_kernel(
-    states, totals, chunk_decays, given_states, given_totals, through, num_chunks,
+    states, totals, chunk_decays, given_states, given_totals, through, num_chunks, num_pairs,
     HEAD_DIM: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr, TOTALS: tl.constexpr, ADJOINT: tl.constexpr,
     NORMALIZE: tl.constexpr, NEEDS_THROUGH: tl.constexpr,
 ):  # fmt: skip
@@ -263,7 +264,7 @@ def pass_chunks_kernel(
     In place: what each chunk adds to the states becomes the states that reach it. One program walks along the chunks,
     for one direction and BLOCK of the SIZE elements of a state.
 
-    With NEEDS_THROUGH, `through` `(bh, chunks, 2, blocks)` receives what passes each chunk, Σ S ∘ dS, before the
+    With NEEDS_THROUGH, `through` `(chunks, bh, 2, blocks)` receives what passes each chunk, Σ S ∘ dS, before the
     chunk's own decay, with S the `given_states`.
     """
     blocks: tl.constexpr = (SIZE + BLOCK - 1) // BLOCK
@@ -278,7 +279,7 @@ def pass_chunks_kernel(
     total = tl.zeros([TOTALS], tl.float32)
     for step in range(num_chunks):
         chunk = tl.where(ascends, step, num_chunks - 1 - step)
-        index = (bh.to(tl.int64) * num_chunks + chunk) * 2 + direction
+        index = (tl.cast(chunk, tl.int64) * num_pairs + bh) * 2 + direction
         place = index * SIZE + at
         decay = tl.load(chunk_decays + index)
         added = tl.load(states + place, mask=at < SIZE, other=0.0).to(tl.float32)
@@ -342,7 +343,7 @@ def add_output_of_side(
 @triton.jit
 def output_kernel(
     query, key, value, output, remainder, decays, denominators, states, totals, heads, length,
-    num_tiles, chunk_tiles, num_chunks, scale,
+    num_tiles, chunk_tiles, num_pairs, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     INNER: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, HAS_STATES: tl.constexpr,
     NORMALIZE: tl.constexpr, DIVIDES: tl.constexpr, KEEPS_REMAINDER: tl.constexpr, COUNT_CUTS: tl.constexpr,
@@ -372,13 +373,11 @@ def output_kernel(
         )  # fmt: skip
         if HAS_STATES:
             border_weight = row_weight * between
-            index = (bh.to(tl.int64) * num_chunks + chunk) * 2 + (0 if is_before else 1)
-            taken = tl.zeros([TILE, VALUE_TILE], tl.float32)
-            taken = times_state(
-                taken, query, begin, length, states + index * HEAD_DIM * VALUE_DIM, value_start,
+            index = (tl.cast(chunk, tl.int64) * num_pairs + bh) * 2 + (0 if is_before else 1)
+            accumulator = times_state(
+                accumulator, query, border_weight, begin, length, states + index * HEAD_DIM * VALUE_DIM, value_start,
                 TILE, False, INNER, HEAD_DIM, VALUE_TILE, HEAD_DIM, VALUE_DIM, PRECISION,
             )  # fmt: skip
-            accumulator += taken * border_weight[:, None]
             if NORMALIZE:
                 z = totals + index * HEAD_DIM
                 total += times_totals(query, begin, length, z, TILE, HEAD_TILE, HEAD_DIM) * border_weight
@@ -443,7 +442,7 @@ def add_query_gradient_of_side(
 @triton.jit
 def query_gradient_kernel(
     query, key, value, output, remainder, grad, d_query, decays, denominators, inverses, delta, states, totals, shares,
-    tile_sums, nearest, heads, length, num_tiles, chunk_tiles, num_chunks, scale, share_stride,
+    tile_sums, nearest, heads, length, num_tiles, chunk_tiles, num_pairs, scale, share_stride,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     INNER: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, HAS_STATES: tl.constexpr,
     NORMALIZE: tl.constexpr, DIVIDES: tl.constexpr, KEEPS_REMAINDER: tl.constexpr, NEEDS_DECAY: tl.constexpr,
@@ -499,17 +498,15 @@ def query_gradient_kernel(
             tl.store(nearest + other, tl.sum(taken_rows))
         if HAS_STATES:
             border_weight = row_weight * between
-            index = (bh.to(tl.int64) * num_chunks + chunk) * 2 + (0 if is_before else 1)
-            taken = tl.zeros([TILE, HEAD_TILE], tl.float32)
-            taken = times_state(
-                taken, grad, begin, length, states + index * HEAD_DIM * VALUE_DIM, 0,
+            index = (tl.cast(chunk, tl.int64) * num_pairs + bh) * 2 + (0 if is_before else 1)
+            accumulator = times_state(
+                accumulator, grad, border_weight, begin, length, states + index * HEAD_DIM * VALUE_DIM, 0,
                 TILE, True, INNER, VALUE_DIM, HEAD_TILE, HEAD_DIM, VALUE_DIM, PRECISION,
             )  # fmt: skip
             if NORMALIZE:
                 d = tl.arange(0, HEAD_TILE)
                 z = tl.load(totals + index * HEAD_DIM + d, mask=d < HEAD_DIM, other=0.0)
-                taken -= along[:, None] * z[None, :]
-            accumulator += taken * border_weight[:, None]
+                accumulator -= (along * border_weight)[:, None] * z[None, :]
         if NEEDS_DECAY:
             now = rows_dot(query, accumulator, begin, length, TILE, HEAD_TILE, HEAD_DIM)
             taken_rows = now - seen
@@ -567,7 +564,7 @@ def add_key_gradients(
 @triton.jit
 def key_gradient_kernel(
     query, key, value, grad, d_key, d_value, decays, inverses, delta, states, totals, shares, tile_sums, heads, length,
-    num_tiles, chunk_tiles, num_chunks, scale, share_stride,
+    num_tiles, chunk_tiles, num_pairs, scale, share_stride,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     INNER: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, QUERIES: tl.constexpr, HAS_STATES: tl.constexpr,
     NORMALIZE: tl.constexpr, NEEDS_DECAY: tl.constexpr, COUNT_CUTS: tl.constexpr, PRECISION: tl.constexpr,
@@ -612,30 +609,27 @@ def key_gradient_kernel(
             )  # fmt: skip
             between = let_pass(between, decays, other, offset, not is_before, TILE, QUERIES)
         if HAS_STATES:
-            index = (bh.to(tl.int64) * num_chunks + chunk) * 2 + (1 if is_before else 0)
+            index = (tl.cast(chunk, tl.int64) * num_pairs + bh) * 2 + (1 if is_before else 0)
             state = states + index * HEAD_DIM * VALUE_DIM
             border_weight = row_weight * between
-            given = tl.zeros([TILE, HEAD_TILE], tl.float32)
-            given = times_state(
-                given, value, begin, length, state, 0,
+            if NEEDS_DECAY:
+                inside = rows_dot(key, d_keys, begin, length, TILE, HEAD_TILE, HEAD_DIM)
+            d_keys = times_state(
+                d_keys, value, border_weight, begin, length, state, 0,
                 TILE, True, INNER, VALUE_DIM, HEAD_TILE, HEAD_DIM, VALUE_DIM, PRECISION,
             )  # fmt: skip
             if NORMALIZE:
                 d = tl.arange(0, HEAD_TILE)
-                given += tl.load(totals + index * HEAD_DIM + d, mask=d < HEAD_DIM, other=0.0)[None, :]
-            given *= border_weight[:, None]
-            if NEEDS_DECAY:
-                given_rows = rows_dot(key, given, begin, length, TILE, HEAD_TILE, HEAD_DIM)
-                tl.store(tile_sums + tile_index * 4 + GIVEN + (1 if is_before else 0), tl.sum(given_rows))
-            d_keys += given
-            given = tl.zeros([TILE, VALUE_TILE], tl.float32)
-            given = times_state(
-                given, key, begin, length, state, 0,
+                z = tl.load(totals + index * HEAD_DIM + d, mask=d < HEAD_DIM, other=0.0)
+                d_keys += border_weight[:, None] * z[None, :]
+            d_values = times_state(
+                d_values, key, border_weight, begin, length, state, 0,
                 TILE, False, INNER, HEAD_DIM, VALUE_TILE, HEAD_DIM, VALUE_DIM, PRECISION,
             )  # fmt: skip
-            d_values += given * border_weight[:, None]
         if NEEDS_DECAY:
             now = rows_dot(key, d_keys, begin, length, TILE, HEAD_TILE, HEAD_DIM)
+            if HAS_STATES:
+                tl.store(tile_sums + tile_index * 4 + GIVEN + (1 if is_before else 0), tl.sum(now - inside))
             if is_before:
                 column_backward = now - seen
             else:
@@ -670,7 +664,7 @@ def load_share(shares, kind, share_stride, tokens, length):
 @triton.jit
 def decay_gradient_kernel(
     shares, tile_sums, nearest, through, decays, d_forward, d_backward, heads, length, num_tiles, chunk_tiles,
-    num_chunks, share_stride,
+    num_pairs, share_stride,
     STATE_BLOCKS: tl.constexpr, TILE: tl.constexpr, HAS_STATES: tl.constexpr, CROSSES_TILES: tl.constexpr,
 ):  # fmt: skip
     """The gradients of the log decays of one tile, `(bh, length)` float32."""
@@ -707,7 +701,7 @@ def decay_gradient_kernel(
         for other in range(first, end):
             forward_decay *= through_tile(decays, other, True, TILE)
             backward_decay *= through_tile(decays, other, False, TILE)
-        index = (bh.to(tl.int64) * num_chunks + chunk) * 2 * STATE_BLOCKS
+        index = (tl.cast(chunk, tl.int64) * num_pairs + bh) * 2 * STATE_BLOCKS
         for block in tl.static_range(STATE_BLOCKS):
             forward += tl.load(through + index + block) * forward_decay
             backward += tl.load(through + index + STATE_BLOCKS + block) * backward_decay

@@ -65,7 +65,7 @@ def decay_outputs(
     launch(
         output_kernel, plan.bh * plan.num_tiles * -(-plan.value_dim // options["VALUE_TILE"]),
         *(with_strides(x) for x in (query, key, value, output)), plan.strided(remainder), decays, denominator,
-        states, totals, plan.heads, plan.length, plan.num_tiles, plan.chunk_tiles, plan.num_chunks, plan.scale,
+        states, totals, plan.heads, plan.length, plan.num_tiles, plan.chunk_tiles, plan.bh, plan.scale,
         HAS_STATES=plan.num_chunks > 1, COUNT_CUTS=plan.count_cuts, SPLIT=plan.split,
         KEEPS_REMAINDER=plan.keeps_remainder, DIVIDES=plan.divides, SMALLEST=SMALLEST, **plan.common, **options,
     )  # fmt: skip
@@ -84,16 +84,16 @@ def launch_states(plan, x, y, decays, states, totals, inverse=None, delta=None, 
 
     is_adjoint = delta is not None
     options = plan.state_options("states", plan.bh * plan.num_chunks)
-    chunk_decays = plan.empty(plan.bh, plan.num_chunks, 2)
+    chunk_decays = plan.empty(plan.num_chunks, plan.bh, 2)
     launch(
         chunk_states_kernel, plan.bh * plan.num_chunks * plan.num_state_tiles(options),
         with_strides(x), with_strides(y), decays, inverse, delta, states, totals, chunk_decays,
-        plan.heads, plan.length, plan.num_tiles, plan.chunk_tiles, plan.num_chunks, plan.scale,
+        plan.heads, plan.length, plan.num_tiles, plan.chunk_tiles, plan.num_chunks, plan.bh, plan.scale,
         ADJOINT=is_adjoint, **plan.common, **options,
     )  # fmt: skip
     launch(
         pass_chunks_kernel, 2 * plan.bh * plan.num_state_blocks,
-        states, totals, chunk_decays, *given, plan.num_chunks,
+        states, totals, chunk_decays, *given, plan.num_chunks, plan.bh,
         HEAD_DIM=plan.head_dim, SIZE=plan.head_dim * plan.value_dim, BLOCK=plan.state_block, TOTALS=plan.head_tile,
         ADJOINT=is_adjoint, NORMALIZE=plan.has_denominators, NEEDS_THROUGH=given[2] is not None,
         num_warps=4, num_stages=1,
@@ -109,7 +109,7 @@ def decay_gradients(
 
     has_states, crosses_tiles = plan.num_chunks > 1, plan.chunk_tiles > 2
     decays = decays_with_strides(plan, decays)
-    sizes = (plan.heads, plan.length, plan.num_tiles, plan.chunk_tiles, plan.num_chunks)
+    sizes = (plan.heads, plan.length, plan.num_tiles, plan.chunk_tiles, plan.bh)
     shares = plan.empty(6, plan.bh, plan.length) if needs_decay else None
     tile_sums = plan.empty(plan.bh, plan.num_tiles, 4) if needs_decay else None
     nearest = plan.empty(plan.bh, plan.num_tiles, plan.chunk_tiles) if needs_decay else None
@@ -126,7 +126,7 @@ def decay_gradients(
     d_states, d_totals, through = None, None, None
     if has_states:
         d_states, d_totals = torch.empty_like(states), torch.empty_like(totals)
-        through = plan.empty(plan.bh, plan.num_chunks, 2, plan.num_state_blocks) if needs_decay else None
+        through = plan.empty(plan.num_chunks, plan.bh, 2, plan.num_state_blocks) if needs_decay else None
         launch_states(plan, query, grad, decays, d_states, d_totals, inverse, delta, (states, totals, through))
     launch(
         key_gradient_kernel, plan.bh * plan.num_tiles,

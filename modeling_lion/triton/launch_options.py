@@ -171,7 +171,8 @@ class Plan:
             tiles = 1 if forward.shape[-1] == 1 else self.num_tiles
             decays = (*forward.shape[:2], 8 if self.count_cuts else 6, tiles * self.tile)
         if forward is not None and self.num_chunks > 1:
-            totals, dtype = (self.bh, self.num_chunks, 2, self.head_dim), state_dtype(value.dtype)
+            # The chunks first: what all programs touch at a time should lie together.
+            totals, dtype = (self.num_chunks, self.bh, 2, self.head_dim), state_dtype(value.dtype)
         states = (*totals, self.value_dim) if totals != (0,) else (0,)
         return [
             self.empty(0),
