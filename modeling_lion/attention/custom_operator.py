@@ -15,9 +15,10 @@ The log decays come from `finite_log_decay` with `masks_directions=False`; each 
     "deferred" the numerators, in the accumulation dtype; the denominators are differentiable
 
 The first two are the `normalization` of `lion_attention`, the third its `returns_sums`. The denominators are
-`(batch, heads, length)`, in the accumulation dtype. `saved` holds what else the gradients need. Its first entry is the
-output in the accumulation dtype if `output` is narrower and the operands are not (from an output rounded to bfloat16,
-the gradients of the decays would lose most of their digits); otherwise it is empty, `(0,)`.
+`(batch, heads, length)`, in the accumulation dtype; for "sum", where only gradients need them, Triton has their
+inverses there. `saved` holds what else the gradients need. Its first entry is the output in the accumulation dtype if
+`output` is narrower and the operands are not (from an output rounded to bfloat16, the gradients of the decays would
+lose most of their digits); otherwise it is empty, `(0,)`.
 """
 
 from collections.abc import Callable, Sequence

@@ -158,20 +158,6 @@ def load_scale(inverses, tokens, bh, length, scale, NORMALIZE: tl.constexpr):
 
 
 @triton.jit
-def store_inverses(
-    denominators, inverses, tokens, bh, length, mask, scale, NORMALIZE: tl.constexpr, SMALLEST: tl.constexpr,
-):  # fmt: skip
-    """c of some queries, as `load_scale`, from the denominators; and `inverses`, for other kernels."""
-    if NORMALIZE:
-        at = bh.to(tl.int64) * length + tokens
-        inverse = inverse_of(tl.load(denominators + at, mask=tokens < length, other=0.0), SMALLEST)
-        tl.store(inverses + at, inverse, mask=mask)
-        return inverse
-    else:
-        return tl.zeros(tokens.shape, tl.float32) + scale
-
-
-@triton.jit
 def store_output(
     output, accumulator, total, denominators, bh, first, length, start, scale,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr, NORMALIZE: tl.constexpr, DIVIDES: tl.constexpr,
@@ -179,14 +165,15 @@ def store_output(
 ):  # fmt: skip
     """
     Store columns from `start` of the output of some tokens, given their numerators and denominators; and, with the
-    first columns, the denominators `(bh, length)`. Returns the output in float32.
+    first columns, the denominators `(bh, length)`, or their inverses if it DIVIDES. Returns the output in float32.
     """
     if NORMALIZE:
         tokens = first + tl.arange(0, ROWS)
         mask = (tokens < length) & (start == 0)
-        tl.store(denominators + bh.to(tl.int64) * length + tokens, total, mask=mask)
         if DIVIDES:
-            accumulator *= inverse_of(total, SMALLEST)[:, None]
+            total = inverse_of(total, SMALLEST)
+            accumulator *= total[:, None]
+        tl.store(denominators + bh.to(tl.int64) * length + tokens, total, mask=mask)
     else:
         accumulator *= scale
     store_tile(output, accumulator, first, length, start, ROWS, WIDTH, DIM)

@@ -42,7 +42,6 @@ from .common import (
     load_scale,
     load_tile,
     product,
-    store_inverses,
     store_output,
     store_tile,
     times_state,
@@ -350,7 +349,7 @@ def output_kernel(
     SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    VALUE_TILE columns of the output of one tile, KEYS keys at a time, and the denominators `(bh, length)`; with
+    VALUE_TILE columns of the output of one tile, KEYS keys at a time, and what `store_output` stores; with
     KEEPS_REMAINDER also what rounding takes from the output, which the gradients of the decays need.
     """
     value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
@@ -441,15 +440,15 @@ def add_query_gradient_of_side(
 
 @triton.jit
 def query_gradient_kernel(
-    query, key, value, output, remainder, grad, d_query, decays, denominators, inverses, delta, states, totals, shares,
+    query, key, value, output, remainder, grad, d_query, decays, inverses, delta, states, totals, shares,
     tile_sums, nearest, heads, length, num_tiles, chunk_tiles, num_pairs, scale, share_stride,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     INNER: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, HAS_STATES: tl.constexpr,
     NORMALIZE: tl.constexpr, DIVIDES: tl.constexpr, KEEPS_REMAINDER: tl.constexpr, NEEDS_DECAY: tl.constexpr,
-    COUNT_CUTS: tl.constexpr, CROSSES_TILES: tl.constexpr, SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
+    COUNT_CUTS: tl.constexpr, CROSSES_TILES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    The gradient of the queries of one tile, KEYS keys at a time, c, delta, and the queries' shares of the gradients of
+    The gradient of the queries of one tile, KEYS keys at a time, delta, and the queries' shares of the gradients of
     the decays. CROSSES_TILES: whether anything goes across whole tiles of a chunk of more than two.
     """
     tile = tl.program_id(0) % num_tiles
@@ -462,9 +461,7 @@ def query_gradient_kernel(
     tokens = begin + tl.arange(0, TILE)
     at = bh.to(tl.int64) * length + tokens
     dy = held_tile(grad, begin, length, TILE, VALUE_TILE, SPLIT, VALUE_DIM)
-    row_scale = store_inverses(
-        denominators, inverses, tokens, bh, length, tokens < length, scale, NORMALIZE, SMALLEST
-    )  # fmt: skip
+    row_scale = load_scale(inverses, tokens, bh, length, scale, NORMALIZE)
     if not NORMALIZE:
         along = tl.zeros([TILE], tl.float32)
     elif DIVIDES:

@@ -101,7 +101,7 @@ def launch_states(plan, x, y, decays, states, totals, inverse=None, delta=None, 
 
 
 def decay_gradients(
-    plan, grad, query, key, value, output, denominator, inverse, delta, decays, states, totals, remainder, d_query, d_key,
+    plan, grad, query, key, value, output, inverse, delta, decays, states, totals, remainder, d_query, d_key,
     d_value, needs_decay,
 ):  # fmt: skip
     """Fill the gradients, and return those of the log decays, `(batch, heads, length)`, or None if not needed."""
@@ -119,9 +119,9 @@ def decay_gradients(
     launch(
         query_gradient_kernel, plan.bh * plan.num_tiles,
         *(with_strides(x) for x in (query, key, value, output)), plan.strided(remainder), with_strides(grad),
-        with_strides(d_query), decays, denominator, inverse, delta, states, totals, shares, tile_sums, nearest, *sizes,
+        with_strides(d_query), decays, inverse, delta, states, totals, shares, tile_sums, nearest, *sizes,
         plan.scale, share_stride, DIVIDES=plan.divides, KEEPS_REMAINDER=plan.keeps_remainder,
-        SMALLEST=SMALLEST, CROSSES_TILES=crosses_tiles, **common, **plan.options("query_gradient"),
+        CROSSES_TILES=crosses_tiles, **common, **plan.options("query_gradient"),
     )  # fmt: skip
     d_states, d_totals, through = None, None, None
     if has_states:
@@ -145,24 +145,23 @@ def decay_gradients(
     return d_forward, d_backward
 
 
-def launch_partial_states(plan, x, y, output, denominator, inverse, delta, states, totals, is_adjoint: bool) -> None:
+def launch_partial_states(plan, x, y, output, inverse, delta, states, totals, is_adjoint: bool) -> None:
     """Sums over slices of the sequence, from keys and values; or adjoint, from queries and gradients, and delta."""
     from .lit import partial_states_kernel
 
     options = plan.state_options("lit_states", plan.bh * plan.num_slices)
     launch(
         partial_states_kernel, plan.bh * plan.num_slices * plan.num_state_tiles(options),
-        *(with_strides(t) for t in (x, y, output)), denominator, inverse, delta, states, totals,
+        *(with_strides(t) for t in (x, y, output)), inverse, delta, states, totals,
         plan.heads, plan.length, plan.slice_tiles, plan.num_slices, plan.scale,
-        FULL_VALUE_TILE=plan.value_tile, ADJOINT=is_adjoint, DIVIDES=plan.divides, SMALLEST=SMALLEST, **plan.common,
-        **options,
+        FULL_VALUE_TILE=plan.value_tile, ADJOINT=is_adjoint, DIVIDES=plan.divides, **plan.common, **options,
     )  # fmt: skip
 
 
 def lit_outputs(plan, query, key, value, output, denominator, states, totals) -> None:
     from .lit import lit_output_kernel
 
-    launch_partial_states(plan, key, value, output, None, None, None, states, totals, is_adjoint=False)
+    launch_partial_states(plan, key, value, output, None, None, states, totals, is_adjoint=False)
     options = plan.options("lit_output")
     launch(
         lit_output_kernel, plan.bh * plan.num_programs * -(-plan.value_dim // options["VALUE_TILE"]),
@@ -174,12 +173,12 @@ def lit_outputs(plan, query, key, value, output, denominator, states, totals) ->
 
 
 def lit_gradients(
-    plan, grad, query, key, value, output, denominator, inverse, delta, states, totals, d_query, d_key, d_value
+    plan, grad, query, key, value, output, inverse, delta, states, totals, d_query, d_key, d_value
 ) -> None:  # fmt: skip
     from .lit import lit_gradient_kernel
 
     d_states, d_totals = torch.empty_like(states), torch.empty_like(totals)
-    launch_partial_states(plan, query, grad, output, denominator, inverse, delta, d_states, d_totals, is_adjoint=True)
+    launch_partial_states(plan, query, grad, output, inverse, delta, d_states, d_totals, is_adjoint=True)
     options = plan.options("lit_gradient")
     num_state_tiles = max(-(-plan.head_dim // options["HEAD_TILE"]), -(-plan.value_dim // options["VALUE_TILE"]))
     launch(
@@ -247,17 +246,16 @@ def launch_attention_gradients(
     head_directions, needs_decay, *, is_whole,
 ):  # fmt: skip
     plan = Plan(query, value, forward, is_whole, division)
-    if not plan.divides:
+    if plan.divides:  # what was stored in place of the denominators (`store_output`)
+        inverse, delta = denominator, torch.empty_like(denominator)
+    else:
         # As for divided outputs: scaled with the denominators, gradients in half precision stay in range.
         denominator = torch.where(is_zero_denominator(denominator), 1.0, denominator)
         grad, delta = (grad * denominator.unsqueeze(-1)).to(value.dtype), -grad_denominator * denominator
-    else:
-        delta = torch.empty_like(denominator)
-    # Written once, and not computed by every pair of tiles, for which the registers of the kernels are too few.
-    inverse = torch.empty_like(denominator)
+        inverse = denominator.reciprocal()
     grad, query, key, value = (with_short_strides(x) for x in (grad, query, key, value))
     gradients = [torch.empty_like(x) for x in (query, key, value)]
-    tensors, decays = (query, key, value, output, denominator, inverse, delta), None
+    tensors, decays = (query, key, value, output, inverse, delta), None
     with torch.cuda.device_of(query):
         if forward is None:
             lit_gradients(plan, grad, *tensors, *saved[1:3], *gradients)

@@ -16,7 +16,6 @@ from .common import (
     load_state,
     load_tile,
     product,
-    store_inverses,
     store_output,
     store_tile,
     tl,
@@ -26,15 +25,15 @@ from .common import (
 
 @triton.jit
 def partial_states_kernel(
-    x, y, output, denominators, inverses, delta, states, totals, heads, length, slice_tiles, num_slices, scale,
+    x, y, output, inverses, delta, states, totals, heads, length, slice_tiles, num_slices, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     FULL_VALUE_TILE: tl.constexpr, TILE: tl.constexpr, ADJOINT: tl.constexpr, NORMALIZE: tl.constexpr,
-    DIVIDES: tl.constexpr, SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
+    DIVIDES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
     One tile of the state of one slice of the sequence: `states` `(bh, slices, HEAD_DIM, VALUE_DIM)` and `totals`
-    `(bh, slices, HEAD_DIM)`, float32. Forward: x = k, y = v. Adjoint: x = q, y = dy; also writes c, and delta
-    `(bh, length)`, or reads that unless DIVIDES.
+    `(bh, slices, HEAD_DIM)`, float32. Forward: x = k, y = v. Adjoint: x = q, y = dy; also writes delta `(bh, length)`,
+    or reads it unless DIVIDES.
     """
     head_tiles: tl.constexpr = (HEAD_DIM + HEAD_TILE - 1) // HEAD_TILE
     value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
@@ -52,17 +51,16 @@ def partial_states_kernel(
         xs = load_tile(x, start, length, head_start, TILE, HEAD_TILE, HEAD_DIM)
         ys = load_tile(y, start, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
         if ADJOINT:
-            writes = (tokens < length) & (state_tile == 0)
-            row_scale = store_inverses(
-                denominators, inverses, tokens, bh, length, writes, scale, NORMALIZE, SMALLEST
-            )  # fmt: skip
+            row_scale = load_scale(inverses, tokens, bh, length, scale, NORMALIZE)
             if NORMALIZE:
                 at = bh.to(tl.int64) * length + tokens
                 if DIVIDES:
-                    dy = load_tile(y, start, length, 0, TILE, FULL_VALUE_TILE, VALUE_DIM)
+                    dy = ys
+                    if VALUE_TILE < FULL_VALUE_TILE:
+                        dy = load_tile(y, start, length, 0, TILE, FULL_VALUE_TILE, VALUE_DIM)
                     outputs = load_tile(output, start, length, 0, TILE, FULL_VALUE_TILE, VALUE_DIM)
                     along = tl.sum(dy.to(tl.float32) * outputs.to(tl.float32), 1)
-                    tl.store(delta + at, along, mask=writes)
+                    tl.store(delta + at, along, mask=(tokens < length) & (state_tile == 0))
                 else:
                     along = tl.load(delta + at, mask=tokens < length, other=0.0)
                 total -= tl.sum(xs.to(tl.float32) * (row_scale * along)[:, None], 0)
@@ -111,7 +109,7 @@ def lit_output_kernel(
     IS_BFLOAT16: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    The output of some tiles, VALUE_TILE columns of it, and the denominators `(bh, length)`.
+    The output of some tiles, VALUE_TILE columns of it, and what else `store_output` stores.
     """
     value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
     value_start = tl.program_id(0) % value_tiles * VALUE_TILE
