@@ -24,7 +24,7 @@ from reports.registry import PICTURES, TABLES, Read
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = [
     DOCS / "benchmarks" / f"{name}.md"
-    for name in ("index", "speed", "memory", "runtimes", "retrieval", "recall", "real")
+    for name in ("index", "speed", "gpu", "memory", "runtimes", "retrieval", "recall", "real")
 ]
 PAGES += [DOCS / "research" / f"{name}.md" for name in ("ablations", "distillation")]
 

@@ -171,7 +171,10 @@ def tune(run: Run) -> str:
 
 
 def figures(run: Run) -> str:
-    from gpu.speed import draw, figures_table
+    from gpu.speed import figures_table
+    from report import reader
+    from reports.gpu import draw_kernels_on_a_gpu
+    from script_tools.pictures import plt, save
 
     size = ("--batch_size", 1, "--seconds", 0.1) if run.rehearses else ()
     kernels = ("--kernels", "flash", "cudnn", "auto", "plain", "without division", "two passes")
@@ -181,7 +184,7 @@ def figures(run: Run) -> str:
     compiled = ("--kernels", "flash", "cudnn", "compiled plain")
     lengths = (64,) if run.rehearses else (1024, 4096)
     run.bench("bench_kernels", *size, *compiled, "--lengths", *lengths, seconds=120, name="figures")
-    draw(run.out / "kernels_gpu.csv", run.out / "figures.png")
+    save(draw_kernels_on_a_gpu(reader(run.out), plt), run.out / "figures.png")
     return figures_table(run.out / "kernels_gpu.csv")
 
 

@@ -1,23 +1,18 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Tables and the picture of what was measured on a GPU: attention beside the fastest softmax attention, its share of what
-the GPU can do, whole models beside their peers, and the trainings of fashion.py.
+Tables of what was measured on a GPU: attention beside the fastest softmax attention and beside what was asked, its
+share of what the GPU can do, whole models beside their peers, and the trainings of fashion.py.
 """
 
 import math
 from pathlib import Path
 
-import matplotlib
 from measure import RESULTS, latest, read_rows
 from reports.cells import markdown_table, mean_std
-from reports.names import COLORS, LIONS, PASSES
+from reports.gpu import Kernels
+from reports.names import LIONS, PASSES
 
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
-
-
-HEADS, DIM, CHUNK = 12, 64, 64  # of bench_kernels.py, and the tokens of a chunk that need the fewest operations
 # Time ours ÷ the fastest softmax attention that we ask for: by length, forward and with gradients.
 ASKED = {
     "LION-LIT": {128: (1.0, 0.9), 512: (0.6, 0.6), 1024: (0.3, 0.3), 4096: (0.08, 0.08), 16384: (0.02, 0.02)},
@@ -27,71 +22,6 @@ ASKED["LION-LIT"][65536], ASKED["LION-S"][65536] = (0.005, 0.005), (0.01, 0.01)
 ASKED["LION-D"] = ASKED["LION-S"]
 # Time of a training step ÷ that of the peer: what the paper's authors measured, images and text.
 PUBLISHED_STEPS = {"LION-LIT": (0.73, 0.95), "LION-D": (1.39, 1.10), "LION-S": (1.46, 1.32)}
-
-
-def work(mixer: str, length: int, batch: int, direction: str) -> tuple[float, float]:
-    """
-    The operations that attention in bfloat16 has to do, and the bytes that it has to move, each input and output once.
-
-    Softmax and the full form have two products of `length` x `length` forward, the gradients five and seven more;
-    chunks have those of a chunk, and states: two products of `DIM` x `DIM` for each direction forward, and four more.
-    """
-    has_gradients = direction != PASSES[0]
-    pairs = {"softmax": 7}.get(mixer, 9) if has_gradients else 2
-    states = {"softmax": math.inf, "LION-LIT": 1, "LION": 1}.get(mixer, 2) * (6 if has_gradients else 2) * DIM
-    chunk = 0 if mixer == "LION-LIT" else min(length, CHUNK)
-    products = pairs * length if mixer == "softmax" else min(pairs * length, pairs * chunk + states)
-    decays = {"LION-S": 8, "LION": 8}.get(mixer, 0) * (3 if has_gradients else 1)
-    size = 2 * DIM * (12 if has_gradients else 4) + decays
-    tokens = batch * HEADS * length
-    return 2.0 * DIM * products * tokens, float(size * tokens)
-
-
-class Kernels:
-    """The last row of each case of the table of bench_kernels.py, on the GPU of its last row."""
-
-    def __init__(self, table: Path):
-        rows = read_rows(table)
-        self.gpu = rows[-1]["gpu"] if rows else None
-        self.rows = latest([row for row in rows if row["gpu"] == self.gpu], "length", "pass", "mixer", "kernel")
-        self.limits = {
-            key[3]: key[0] / row["median"] for key, row in self.rows.items() if key[2] == "limit" and row["median"]
-        }
-
-    def lengths(self) -> list[int]:
-        return sorted({key[0] for key in self.rows if key[2] != "limit"})
-
-    def seconds(self, length: int, direction: str, mixer: str, kernel: str | None = None) -> float | None:
-        """Seconds of one kernel, or of the fastest one."""
-        times = [
-            row["median"]
-            for (*case, name), row in self.rows.items()
-            if case == [length, direction, mixer] and kernel in (None, name) and row["median"] is not None
-        ]
-        return min(times, default=None)
-
-    def ratio(self, length: int, direction: str, mixer: str, kernel: str = "auto") -> float | None:
-        own, softmax = self.seconds(length, direction, mixer, kernel), self.seconds(length, direction, "softmax")
-        return own / softmax if own and softmax else None
-
-    def rates(self, length: int, direction: str, mixer: str) -> tuple[float, float, float] | None:
-        """Operations and bytes a second, and the time that the GPU needs at least ÷ the time that it took."""
-        row = self.rows.get((length, direction, mixer, "auto"))
-        if mixer == "softmax":
-            row = {"median": self.seconds(length, direction, mixer), "batch": self.batch(length, direction)}
-        if not row or not row["median"]:
-            return None
-        operations, size = work(mixer, length, row["batch"], direction)
-        side = next(key[0] for key in self.rows if key[3] == "matrix product")
-        fastest = 2 * side**2 * self.limits["matrix product"], 2 * self.limits["copy"]
-        least = max(operations / fastest[0], size / fastest[1])
-        return operations / row["median"], size / row["median"], least / row["median"]
-
-    def batch(self, length: int, direction: str) -> int:
-        return next((row["batch"] for key, row in self.rows.items() if key[:3] == (length, direction, "softmax")), 1)
-
-    def faults(self) -> list[str]:
-        return [", ".join(map(str, key)) + f": {row['note']}" for key, row in self.rows.items() if row["note"]]
 
 
 def number(value: float | None, digits: int = 2) -> str:
@@ -104,7 +34,7 @@ def pair(values: list[float | None]) -> str:
 
 def eight_numbers(table: Path, lengths: tuple[int, ...]) -> str:
     """Time ÷ that of the fastest softmax attention, for each LION at two lengths."""
-    found = Kernels(table)
+    found = Kernels(read_rows(table))
     rows = [
         [mixer, *(pair([found.ratio(length, x, mixer) for x in PASSES]) for length in lengths)]
         for mixer in ("LION-LIT", "LION-D", "LION-S", "LION")
@@ -117,7 +47,7 @@ def eight_numbers(table: Path, lengths: tuple[int, ...]) -> str:
 
 def figures_table(table: Path) -> str:
     """Ratios beside those that were asked, then what of the GPU's limits was reached."""
-    found = Kernels(table)
+    found = Kernels(read_rows(table))
     lengths = found.lengths()
     rows = []
     for mixer in LIONS:
@@ -144,25 +74,6 @@ def figures_table(table: Path) -> str:
     parts.append("\nTFLOP/s, GB/s, and the least time that this takes ÷ the time:\n")
     parts.append(markdown_table(["tokens", *map(str, lengths)], rows))
     return "\n".join([*parts, *found.faults()])
-
-
-def draw(table: Path, file: Path) -> None:
-    """Time by length, forward and with gradients."""
-    found = Kernels(table)
-    lengths = found.lengths()
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4), sharey=True, layout="constrained")
-    for axis, direction in zip(axes, PASSES, strict=True):
-        for mixer in ("softmax", *LIONS):
-            kernel = None if mixer == "softmax" else "auto"
-            times = [(n, found.seconds(n, direction, mixer, kernel)) for n in lengths]
-            times = [(n, 1e3 * x) for n, x in times if x]
-            if times:
-                axis.plot(*zip(*times, strict=True), marker="o", color=COLORS[mixer], label=mixer)
-        axis.set(xscale="log", yscale="log", xlabel="tokens", title=f"{direction}, {found.gpu}")
-    axes[0].set_ylabel("milliseconds")
-    axes[0].legend()
-    figure.savefig(file, dpi=120)
-    plt.close(figure)
 
 
 def models_table(table: Path) -> str:

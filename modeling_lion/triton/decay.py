@@ -25,10 +25,10 @@ The gradient of a log decay is the sum of what crosses its step (cpu/decay_mask.
     d forward_t  = Σ_{i>t} (taken_i + row_i - column_i) + Σ_{j≤t} given_j + across
     d backward_t = Σ_{j≥t} (given_j + column_j - row_j) + Σ_{i<t} taken_i + across
 
-with the row and column sums of R inside the tile, below the diagonal (forward) or above it (backward), what queries of
-the tile take from other tiles and chunks, what its keys give to them, and what goes across the whole tile. Only sums of
-one tile are subtracted, and these are float32, so that they cancel: over more tokens, what is lost in 16-bit products
-would add up.
+with the row and column sums of R inside the tile, below the diagonal (forward) or above it (backward), what queries
+of the tile take from other tiles and chunks, what its keys give to them, and what goes across the whole tile. Only sums
+of one tile are subtracted, and these are float32, so that they cancel: over more tokens, what is lost in 16-bit
+products would add up.
 
 Unless DIVIDES, the output is the numerators. In the gradients c is 1 / den all the same, dy the gradient of the
 numerator times den, and delta that of the denominator times -den.
@@ -639,8 +639,8 @@ def key_gradient_kernel(
         queries = begin + offset + tl.arange(0, QUERIES)
         weights *= load_scale(inverses, queries, bh, length, scale, NORMALIZE)[None, :]
         d_keys, d_values, r = add_key_gradients(
-            d_keys, d_values, key, value, keys, values, begin, 1.0, weights, query, grad, delta, begin + offset, bh, length,
-            HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, SPLIT, TILE, QUERIES, NORMALIZE, PRECISION,
+            d_keys, d_values, key, value, keys, values, begin, 1.0, weights, query, grad, delta, begin + offset, bh,
+            length, HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, SPLIT, TILE, QUERIES, NORMALIZE, PRECISION,
         )  # fmt: skip
         if NEEDS_DECAY:
             i, j = offset + tl.arange(0, QUERIES)[None, :], tl.arange(0, TILE)[:, None]

@@ -158,7 +158,9 @@ def lit_gradient_kernel(
     begin = program * program_tiles * TILE
     end = tl.minimum(begin + program_tiles * TILE, length)
 
-    state = whole_state(states, bh, num_slices, d[None, :], all_e[:, None], HEAD_DIM, VALUE_DIM, IS_BFLOAT16, PRECISION)
+    state = whole_state(
+        states, bh, num_slices, d[None, :], all_e[:, None], HEAD_DIM, VALUE_DIM, IS_BFLOAT16, PRECISION
+    )
     if NORMALIZE:
         z = whole_totals(totals, bh, num_slices, d, HEAD_DIM)
     for start in range(begin, end, TILE):
@@ -171,7 +173,9 @@ def lit_gradient_kernel(
         gradient *= load_scale(inverses, tokens, bh, length, scale, NORMALIZE)[:, None]
         store_tile(d_query, gradient, start, length, head_start, TILE, HEAD_TILE, HEAD_DIM)
 
-    state = whole_state(d_states, bh, num_slices, d[None, :], all_e[:, None], HEAD_DIM, VALUE_DIM, IS_BFLOAT16, PRECISION)
+    state = whole_state(
+        d_states, bh, num_slices, d[None, :], all_e[:, None], HEAD_DIM, VALUE_DIM, IS_BFLOAT16, PRECISION
+    )
     if NORMALIZE:
         z = whole_totals(d_totals, bh, num_slices, d, HEAD_DIM)
     for start in range(begin, end, TILE):
@@ -183,7 +187,9 @@ def lit_gradient_kernel(
 
     all_d = tl.arange(0, FULL_HEAD_TILE)
     e = value_start + tl.arange(0, VALUE_TILE)
-    state = whole_state(d_states, bh, num_slices, all_d[:, None], e[None, :], HEAD_DIM, VALUE_DIM, IS_BFLOAT16, PRECISION)
+    state = whole_state(
+        d_states, bh, num_slices, all_d[:, None], e[None, :], HEAD_DIM, VALUE_DIM, IS_BFLOAT16, PRECISION
+    )
     for start in range(begin, end, TILE):
         keys = load_tile(key, start, length, 0, TILE, FULL_HEAD_TILE, HEAD_DIM)
         gradient = tl.dot(factor(keys.to(state.dtype), PRECISION), state, input_precision=PRECISION)

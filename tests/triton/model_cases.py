@@ -46,7 +46,7 @@ on_a_gpu = pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
 
 @pytest.fixture(autouse=True)
 def exact_convolutions():
-    """Those of float32 patches, which torch computes in TensorFloat-32 on a GPU unless told otherwise."""
+    """On a GPU, torch computes convolutions of float32 patches in TensorFloat-32 unless told otherwise."""
     convolutions = torch.backends.cudnn.conv
     before, convolutions.fp32_precision = convolutions.fp32_precision, "ieee"
     yield
