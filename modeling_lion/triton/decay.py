@@ -26,8 +26,8 @@ The gradient of a log decay is the sum of what crosses its step (cpu/decay_mask.
     d backward_t = Σ_{j≥t} (given_j + column_j - row_j) + Σ_{i<t} taken_i + across
 
 with the row and column sums of R inside the tile, below the diagonal (forward) or above it (backward), what queries
-of the tile take from other tiles and chunks, what its keys give to them, and what goes across the whole tile. Only sums
-of one tile are subtracted, and these are float32, so that they cancel: over more tokens, what is lost in 16-bit
+of the tile take from other tiles and chunks, what its keys give to them, and what goes across the whole tile. Only
+sums of one tile are subtracted, and these are float32, so that they cancel: over more tokens, what is lost in 16-bit
 products would add up.
 
 Unless DIVIDES, the output is the numerators. In the gradients c is 1 / den all the same, dy the gradient of the

@@ -96,7 +96,7 @@ def launch_states(plan, x, y, decays, states, totals, inverse=None, delta=None, 
         states, totals, chunk_decays, *given, plan.num_chunks, plan.bh,
         HEAD_DIM=plan.head_dim, SIZE=plan.head_dim * plan.value_dim, BLOCK=plan.state_block, TOTALS=plan.head_tile,
         ADJOINT=is_adjoint, NORMALIZE=plan.has_denominators, NEEDS_THROUGH=given[2] is not None,
-        num_warps=4, num_stages=1,
+        num_warps=8, num_stages=1,
     )  # fmt: skip
 
 
