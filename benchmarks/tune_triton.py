@@ -228,16 +228,19 @@ def configure(key: tuple, options: dict[str, dict], group: str = "", tile: int =
     triton_config.CONFIGS[key] = triton_config.CONFIGS[key] | options | ({group: tile} if tile else {})
 
 
-def fits(key: tuple, group: str, tile: int, kernel: str, option: dict) -> bool:
-    """Whether a candidate compiles without faults. Float16, whose states are wider, has to work, but may spill."""
+def fits(key: tuple, group: str, tile: int, kernel: str, option: dict, dtype: str = "") -> bool:
+    """
+    Whether a candidate compiles without faults; by default in the dtype that is measured. Float16, whose states are
+    wider, has to work, but may spill.
+    """
     architecture, bits, dim = key
+    dtype = dtype or str(MEASURED_DTYPES[bits]).removeprefix("torch.")
     configure(key, {kernel: option}, group, tile)
-    for dtype in ("bfloat16", "float16") if bits == 16 else ("float32",):
-        for name, launch in launches_of(*GROUPS[group], dim, dtype, architecture).items():
-            if name.startswith(KERNELS[kernel]):
-                result = compile_launch(*launch, architecture) | {"architecture": architecture}
-                if faults(result | {"stack_bytes": 0} if dtype == "float16" else result):
-                    return False
+    for name, launch in launches_of(*GROUPS[group], dim, dtype, architecture).items():
+        if name.startswith(KERNELS[kernel]):
+            result = compile_launch(*launch, architecture) | {"architecture": architecture}
+            if faults(result | {"stack_bytes": 0} if dtype == "float16" else result):
+                return False
     return True
 
 
@@ -324,16 +327,24 @@ def pass_seconds(form: str, *of_inputs) -> float:
     return seconds(partial(run_passes, form, cached_inputs(*of_inputs)))
 
 
-def fastest(key: tuple, kernel: str, options: list[dict], deadline: float, measured: Measurer, form: str, *inputs):
-    """Configure the fastest of some options, and return its time; at least the first one is measured."""
+def fastest(key: tuple, group: str, tile: int, kernel: str, options: list[dict], deadline: float, measured) -> float:
+    """
+    Configure the fastest of some options that also works in float16, and return its time; at least the first one is
+    measured.
+    """
+    _, bits, dim = key
+    form, mixer = GROUPS[group]
+    inputs = mixer, LENGTH, dim, MEASURED_DTYPES[bits], "cuda"
     times = []
     for option in options:
         if not times or time.monotonic() < deadline:
             configure(key, {kernel: option})
             times.append((measured(key, kernel_seconds, kernel, form, *inputs), option))
-    least, option = min(times, key=lambda pair: pair[0])
+    times.sort(key=lambda pair: pair[0])
+    works = (pair for pair in times if bits != 16 or fits(key, group, tile, kernel, pair[1], dtype="float16"))
+    least, option = next(works, times[0])
     configure(key, {kernel: option})
-    print(*key, kernel, f"{least * 1e6:.0f} us", option, flush=True)
+    print(*key, kernel, f"{least * 1e6:.0f} us, the fastest of {len(times)} of {len(options)}:", option, flush=True)
     return least
 
 
@@ -358,9 +369,7 @@ def tune(key: tuple, deadline: float) -> None:
             continue
         configured = triton_config.CONFIGS[key]
         configure(key, {kernel: few[0] for kernel, few in some.items()}, group, tile)
-        form, mixer = GROUPS[group]
-        inputs = mixer, LENGTH, dim, dtype, "cuda"
-        total = sum(fastest(key, kernel, few, deadline, measured, form, *inputs) for kernel, few in some.items())
+        total = sum(fastest(key, group, tile, kernel, few, deadline, measured) for kernel, few in some.items())
         if total < best[group]:
             best[group] = total
         else:

@@ -35,7 +35,7 @@ from gpu.tree import ROOT, python_path  # noqa: E402
 
 CONFIG = ROOT / "modeling_lion" / "triton" / "config.py"
 DIMS = {64: 200, 128: 90, 32: 60}  # seconds of tuning, by head dimension
-PROCESSES = 12  # that check cases: each waits for compilers most of the time
+PROCESSES = os.cpu_count() or 12  # that check cases: each compiles most of the time
 
 
 class Run:

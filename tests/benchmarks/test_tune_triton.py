@@ -28,7 +28,7 @@ def tune(module, monkeypatch):
     """What has 8 warps does not compile. Of the rest, more inner parts and a tile of 64 are faster."""
     tune = module
     monkeypatch.setattr(tune, "ProcessPoolExecutor", lambda *_, **options: ThreadPoolExecutor(1))
-    monkeypatch.setattr(tune, "fits", lambda key, group, tile, kernel, option: option["num_warps"] < 8)
+    monkeypatch.setattr(tune, "fits", lambda *case, dtype="": bool(dtype) or case[-1]["num_warps"] < 8)
     monkeypatch.setattr(tune, "make_inputs", lambda mixer, length, *_: [torch.empty(1, 1, length, 1)])
     monkeypatch.setattr(tune, "timed", [], raising=False)
 
@@ -127,3 +127,33 @@ def test_tables_are_written_and_the_rest_of_the_file_stays(module, tmp_path, mon
     for name in ("CONFIGS", "MEASURED", "PARALLEL_UP_TO"):
         assert written[name] == getattr(triton_config, name)
     assert written["CONFIGS"][CASE]["tile"] == 32 and written["__doc__"] == triton_config.__doc__
+
+
+def test_what_fails_in_float16_is_not_configured(tune, monkeypatch):
+    fits = tune.fits
+    monkeypatch.setattr(
+        tune, "fits", lambda *case, dtype="": fits(*case) and (not dtype or case[-1]["num_stages"] < 3)
+    )
+    tune.tune(CASE, time.monotonic() + 60)
+    config = triton_config.CONFIGS[CASE]
+    assert all(config[kernel]["num_stages"] < 3 for grids in tune.GRIDS.values() for kernel in grids)
+
+
+def test_a_kernel_that_ends_its_process_is_left_out(module, monkeypatch, capsys):
+    pools = []
+
+    class Pool(ThreadPoolExecutor):
+        def __init__(self, *_, **options):
+            super().__init__(1)
+            pools.append(self)
+
+    def kernel_seconds(kernel):
+        if len(pools) == 1:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered\nmore")
+        return 1.0
+
+    monkeypatch.setattr(module, "ProcessPoolExecutor", Pool)
+    measured = module.Measurer()
+    assert measured(CASE, kernel_seconds, "output") == float("inf")
+    assert "left out: {'output':" in capsys.readouterr().out
+    assert measured(CASE, kernel_seconds, "output") == 1.0 and len(pools) == 2
