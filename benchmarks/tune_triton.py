@@ -165,6 +165,9 @@ def compile_launch(kernel, args: tuple, options: dict, architecture: str) -> dic
         compiled = kernel.warmup(*args, grid=(1,), **options)
     except (TritonError, RuntimeError) as error:
         return result | {"error": f"does not compile: {str(error).splitlines()[-1]}"}
+    finally:
+        if torch.cuda.is_available():  # back to the GPU that is there
+            triton.runtime.driver.reset_active()
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled.asm["cubin"])
         file.flush()
@@ -258,7 +261,7 @@ def fitting(key: tuple, cases: list[tuple], deadline: float) -> list[tuple]:
 
 
 def seconds(function: Callable[[], object]) -> float:
-    """The median time of a call on the GPU, which is kept busy: the clock of an idle one is several times slower."""
+    """The median time of a call on the GPU, which is kept busy, so that its clock is not that of an idle one."""
     keep_busy(10)
     return do_bench(function, warmup=2, rep=10, return_mode="median") / 1e3
 
@@ -327,7 +330,9 @@ def pass_seconds(form: str, *of_inputs) -> float:
     return seconds(partial(run_passes, form, cached_inputs(*of_inputs)))
 
 
-def fastest(key: tuple, group: str, tile: int, kernel: str, options: list[dict], deadline: float, measured) -> float:
+def fastest(
+    key: tuple, group: str, tile: int, kernel: str, options: list[dict], deadline: float, measured: Measurer
+) -> float:  # fmt: skip
     """
     Configure the fastest of some options that also works in float16, and return its time; at least the first one is
     measured.
