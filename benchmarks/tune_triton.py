@@ -261,23 +261,8 @@ def fitting(key: tuple, cases: list[tuple], deadline: float) -> list[tuple]:
 
 
 def seconds(function: Callable[[], object]) -> float:
-    """The median time of a call on the GPU, which is kept busy, so that its clock is not that of an idle one."""
-    keep_busy(10)
-    return do_bench(function, warmup=2, rep=10, return_mode="median") / 1e3
-
-
-@cache
-def busy_matrix() -> torch.Tensor:
-    matrix = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
-    keep_busy(500, matrix)
-    return matrix
-
-
-def keep_busy(products: int, matrix: torch.Tensor | None = None) -> None:
-    """Start so many products of a millisecond or two."""
-    matrix = busy_matrix() if matrix is None else matrix
-    for _ in range(products):
-        matrix @ matrix
+    """The median time of a call on the GPU."""
+    return do_bench(function, warmup=5, rep=20, return_mode="median") / 1e3
 
 
 @cache

@@ -161,8 +161,10 @@ def open_openvino(path: Path, threads: int):
     request, is_cancelled = model.create_infer_request(), threading.Event()
 
     def compute(feeds: dict) -> list:
+        if is_cancelled.is_set():
+            raise RuntimeError("The inference was cancelled before it began.")
         request.start_async(feeds)
-        if is_cancelled.is_set():  # perhaps before the start, when there was nothing to cancel
+        if is_cancelled.is_set():  # just before the start, when there was nothing to cancel
             request.cancel()
         request.wait()
         return [request.get_output_tensor(i).data.copy() for i in range(len(outputs))]

@@ -583,7 +583,6 @@ def key_gradient_kernel(
     d_values = tl.zeros([TILE, VALUE_TILE], tl.float32)
     tile_index = bh.to(tl.int64) * num_tiles + tile
     column_forward = tl.zeros([TILE], tl.float32)
-    column_backward = tl.zeros([TILE], tl.float32)
     seen = tl.zeros([TILE], tl.float32)  # k · d_keys so far: each phase subtracts it to get its own share
     for is_before in tl.static_range(2):
         # The other tiles of the chunk on one side, the nearest first.

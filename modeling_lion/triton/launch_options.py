@@ -93,6 +93,8 @@ class Plan:
         self.config = CONFIGS[architecture(query.device), self.bits, self.dim]
         self.tile = self.config["lit_tile" if log_decay is None else "tile"]
         self.num_tiles = max(1, -(-self.length // self.tile))
+        # The gradients of the decays are differences, of which a rounded output would leave few digits.
+        self.keeps_remainder = log_decay is not None and division == "sum" and self.bits == 16
         if log_decay is not None:
             # Only float32 results are exact enough for cuts to matter.
             self.count_cuts = value.dtype == torch.float32
@@ -100,10 +102,7 @@ class Plan:
             self.num_chunks = -(-self.num_tiles // self.chunk_tiles)
             self.state_block = min(STATE_BLOCK, 1 << (self.head_dim * self.value_dim - 1).bit_length())
             self.num_state_blocks = -(-self.head_dim * self.value_dim // self.state_block)
-            # The gradients of the decays are differences, of which a rounded output would leave few digits.
-            self.keeps_remainder = division == "sum" and self.bits == 16
         else:
-            self.keeps_remainder = False
             enough = -(-ENOUGH_PROGRAMS // max(1, self.bh))
             self.num_slices = max(1, min(MOST_SLICES, self.length // LEAST_SLICE, enough))
             self.slice_tiles = -(-self.num_tiles // self.num_slices)

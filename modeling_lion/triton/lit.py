@@ -93,6 +93,12 @@ def whole_state(
 
 
 @triton.jit
+def times_whole_state(x, state, PRECISION: tl.constexpr):
+    """x S in float32, for a `whole_state` or its transpose."""
+    return tl.dot(factor(x.to(state.dtype), PRECISION), state, input_precision=PRECISION)
+
+
+@triton.jit
 def whole_totals(totals, bh, num_slices, d, HEAD_DIM: tl.constexpr):
     totals += bh.to(tl.int64) * num_slices * HEAD_DIM
     total = tl.load(totals + d, mask=d < HEAD_DIM, other=0.0)
@@ -124,7 +130,7 @@ def lit_output_kernel(
     begin = program * program_tiles * TILE
     for start in range(begin, tl.minimum(begin + program_tiles * TILE, length), TILE):
         q = load_tile(query, start, length, 0, TILE, HEAD_TILE, HEAD_DIM)
-        y = tl.dot(factor(q.to(state.dtype), PRECISION), state, input_precision=PRECISION)
+        y = times_whole_state(q, state, PRECISION)
         total = tl.zeros([TILE], tl.float32)
         if NORMALIZE:
             total += tl.sum(q.to(tl.float32) * z[None, :], 1)
@@ -166,7 +172,7 @@ def lit_gradient_kernel(
     for start in range(begin, end, TILE):
         tokens = start + tl.arange(0, TILE)
         dy = load_tile(grad, start, length, 0, TILE, FULL_VALUE_TILE, VALUE_DIM)
-        gradient = tl.dot(factor(dy.to(state.dtype), PRECISION), state, input_precision=PRECISION)
+        gradient = times_whole_state(dy, state, PRECISION)
         if NORMALIZE:
             at = bh.to(tl.int64) * length + tokens
             gradient -= tl.load(delta + at, mask=tokens < length, other=0.0)[:, None] * z[None, :]
@@ -180,7 +186,7 @@ def lit_gradient_kernel(
         z = whole_totals(d_totals, bh, num_slices, d, HEAD_DIM)
     for start in range(begin, end, TILE):
         values = load_tile(value, start, length, 0, TILE, FULL_VALUE_TILE, VALUE_DIM)
-        gradient = tl.dot(factor(values.to(state.dtype), PRECISION), state, input_precision=PRECISION)
+        gradient = times_whole_state(values, state, PRECISION)
         if NORMALIZE:
             gradient += z[None, :]
         store_tile(d_key, gradient, start, length, head_start, TILE, HEAD_TILE, HEAD_DIM)
@@ -192,5 +198,5 @@ def lit_gradient_kernel(
     )
     for start in range(begin, end, TILE):
         keys = load_tile(key, start, length, 0, TILE, FULL_HEAD_TILE, HEAD_DIM)
-        gradient = tl.dot(factor(keys.to(state.dtype), PRECISION), state, input_precision=PRECISION)
+        gradient = times_whole_state(keys, state, PRECISION)
         store_tile(d_value, gradient, start, length, value_start, TILE, VALUE_TILE, VALUE_DIM)

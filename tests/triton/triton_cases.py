@@ -338,8 +338,9 @@ def test_strides_do_not_matter():
     spread = [torch.stack((x, x), dim=-1)[..., 0] for x in inputs[:3]]
     log_decay = inputs[3].transpose(1, 2).contiguous().transpose(1, 2)
     results = outputs_and_gradients(FORMS["chunk"], (*spread, log_decay))
-    for result, right in zip(results, expected, strict=True):  # wider loads change the order of some sums
-        torch.testing.assert_close(result, right)
+    limits = {"rtol": 0, "atol": 0} if INTERPRETED else {}  # on a GPU, wider loads change the order of some sums
+    for result, right in zip(results, expected, strict=True):
+        torch.testing.assert_close(result, right, **limits)
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="seen in the interpreter; compute-sanitizer is for a GPU")
