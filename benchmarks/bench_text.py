@@ -30,6 +30,7 @@ from pathlib import Path
 
 import torch
 from bench_search import STAGES
+from measure import read_rows
 from peers.auto_classes import auto_classes_of
 from rate_search import TRIALS, RateSearch, chosen_contestants, rate_arguments, run_search
 from report import write_pages
@@ -118,6 +119,9 @@ class TextSearch(RateSearch):
 
     Args:
         folder: of `prepare`. mlm: the search of masked language modeling, of another task.
+
+    Raises:
+        ValueError: if the table has trainings of this task on other data.
     """
 
     table = "real_text"
@@ -139,6 +143,12 @@ class TextSearch(RateSearch):
         config |= {"max_position_embeddings": experiment.task["length"], "sparse_prediction": mlm is None}
         config |= {} if mlm is None else POOLED
         super().__init__(task, experiment, Data(model_class, config, {}, None), args)
+        name = f"data={about['data']}"
+        if others := [row for row in read_rows(self.path, **self.about) if name not in row["settings"].split()]:
+            raise ValueError(
+                f"{self.path} has trainings of {task} on other data than {name}, which {folder} has "
+                f"({others[0]['settings']}): give another --output_dir."
+            )
 
     def trials(self, contestant: str) -> list[dict]:
         return list(PRE_TRAINING if self.mlm is None else FINE_TUNING)

@@ -3,11 +3,12 @@
 
 import importlib
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import pytest
 import torch
-from measure import read_rows
+from measure import append_rows, read_rows
 
 
 @pytest.fixture
@@ -188,8 +189,21 @@ def test_a_fine_tuning_needs_a_language_model(text, rate_search, tmp_path):
     search = text.TextSearch("section", experiments["section"], folder, args, mlm)
     with pytest.raises(ValueError, match="--tasks mlm section"):
         search.equal_steps("softmax")
-    assert "data=" in search.experiment.settings()  # rows of other texts are not taken for these
     search.check_parameters(text.CONTESTANTS)
+
+
+def test_trainings_on_other_texts_are_not_in_the_same_table(text, rate_search, tmp_path):
+    args = arguments(text, rate_search, "--scale", "quick", "--output_dir", str(tmp_path), "--data", str(tmp_path))
+    folder, experiments = text.quick_texts(tmp_path / "texts"), text.SCALES["quick"]
+    mlm = text.TextSearch("mlm", experiments["mlm"], folder, args)
+    section = partial(text.TextSearch, "section", experiments["section"], folder, args, mlm)
+    row = {"scale": "quick", "task": "section", "stage": "trial", "settings": section().experiment.settings()}
+    append_rows(tmp_path / "real_text.csv", [row])
+    section()
+    append_rows(tmp_path / "real_text.csv", [row | {"settings": "length=32 data=0123456789ab steps=2"}])
+    with pytest.raises(ValueError, match="trainings of section on other data than data=[0-9a-f]{12}.*0123456789ab"):
+        section()
+    text.TextSearch("mlm", experiments["mlm"], folder, args)  # its texts are the same
 
 
 def test_text_models_have_equal_parameters(text, rate_search, tmp_path):
