@@ -10,13 +10,16 @@ from reports.names import BASE_LAYERS
 from reports.registry import Read, table
 
 
+USUAL_CPU = "AVX512"  # its rows do not name it
+
 @table("windows", csv="windows", shown="(22|28) layers|bfloat16|training")
 def windows(read: Read) -> str:
     """`lion_local` and flex_attention beside sdpa: times of a text, and memory of a call beyond the model."""
-    found = latest(read("windows"), "model", "layers", "dtype", "mode", "threads", "length", "implementation")
-    rows = defaultdict(dict)
-    for (model, layers, dtype, mode, threads, length, implementation), row in found.items():
-        sdpa = found.get((model, layers, dtype, mode, threads, length, "sdpa"))
+    by = ("model", "layers", "dtype", "mode", "threads", "capability", "length", "implementation")
+    found, rows = latest(read("windows"), *by), defaultdict(dict)
+    for (*case, length, implementation), row in found.items():
+        model, layers, dtype, mode, threads, capability = case
+        sdpa = found.get((*case, length, "sdpa"))
         if implementation == "sdpa" or sdpa is None:
             continue
         what = {"infer": "inference", "train": "training step"}[mode]
@@ -26,6 +29,7 @@ def windows(read: Read) -> str:
         cell = f"{row['median'] / sdpa['median']:.2f} ({both})"
         name = "" if implementation == "lion_local" else f", {implementation}"
         name += "" if threads == 1 else f", {threads} threads"
+        name += "" if capability == USUAL_CPU else f", {capability}"
         rows[f"ModernBERT-{model}, {layers} layers, {dtype}, {what}{name}"][f"{length:,} tokens"] = cell
     return grid(rows)
 
@@ -33,6 +37,7 @@ def windows(read: Read) -> str:
 def flex_ratios(read: Read) -> dict[int, float]:
     """Time of flex_attention ÷ that of sdpa by length, in inference of ModernBERT-base in float32."""
     where = {"model": "base", "layers": BASE_LAYERS, "dtype": "float32", "mode": "infer", "threads": 1}
+    where["capability"] = USUAL_CPU
     found = latest([row for row in read("windows") if where.items() <= row.items()], "length", "implementation")
     flex, sdpa = (
         {n: row["median"] for (n, x), row in found.items() if x == name} for name in ("flex_attention", "sdpa")
