@@ -255,7 +255,13 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
         else:
             self.drop_deleted_fields(kwargs)
             self.warn_of_names(kwargs)
-        for name, default in find_mixer(self.mixer_type).fields.items():
+        own_fields = find_mixer(self.mixer_type).fields
+        if taken := self.__dataclass_fields__.keys() & own_fields:
+            raise ValueError(
+                f"The mixer {self.mixer_type!r} has `fields` that LionConfig has, too: {', '.join(sorted(taken))}. "
+                "Give them others."
+            )
+        for name, default in own_fields.items():
             setattr(self, name, kwargs.pop(name, default))
         chosen = {name: kwargs.pop(name, None) for name in ("out_features", "out_indices")}
         if any(value is not None for value in chosen.values()):

@@ -12,6 +12,7 @@ from reports.registry import Read, table
 
 USUAL_CPU = "AVX512"  # its rows do not name it
 
+
 @table("windows", csv="windows", shown="(22|28) layers|bfloat16|training")
 def windows(read: Read) -> str:
     """`lion_local` and flex_attention beside sdpa: times of a text, and memory of a call beyond the model."""

@@ -60,6 +60,19 @@ def is_per_head(log_decay: Tensor | None) -> bool:
     return log_decay is not None and log_decay.dim() == 1
 
 
+def check_decay_shape(name: str, log_decay: Tensor, batch: int, heads: int, length: int) -> None:
+    """
+    Raises:
+        ValueError: for a shape that is none of `LogDecay`'s, of which the message says the `name`.
+    """
+    # Keyed by the number of dimensions: comparing with all shapes would make torch.export specialise on the batch.
+    if log_decay.shape != {1: (heads,), 3: (batch, heads, length)}.get(log_decay.dim()):
+        raise ValueError(
+            f"{name} must be None, (heads,) = {(heads,)} or (batch, heads, length) = {(batch, heads, length)}; got "
+            f"{tuple(log_decay.shape)}."
+        )
+
+
 def log_decay_floor(dtype: torch.dtype) -> float:
     """Stands for -inf: its exp is exactly 0 in `dtype`, but sums and differences of many are finite."""
     return -750.0 if dtype == torch.float64 else -110.0

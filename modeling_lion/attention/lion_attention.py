@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from .decay import NO_DECAY, LogDecay, finite_log_decay
+from .decay import NO_DECAY, LogDecay, check_decay_shape, finite_log_decay
 from .export_graph import LONGEST_FULL_FORM, graph_auto_body, graph_chunk_body, is_exporting_a_choice, mean_width
 from .implementation_names import FORMS
 from .kernels import KERNELS, backend_of
@@ -156,14 +156,9 @@ def check_arguments(
         )
     if not query.dtype == key.dtype == value.dtype:
         raise ValueError(f"query, key and value must share a dtype; got {query.dtype}, {key.dtype}, {value.dtype}.")
-    # Keyed by the number of dimensions: comparing with all shapes would make torch.export specialise on the batch.
-    shapes = {1: query.shape[1:2], 3: query.shape[:3]}
     for name, x in zip(LogDecay._fields, log_decay, strict=True):
-        if x is not None and x.shape != shapes.get(x.dim()):
-            raise ValueError(
-                f"The {name} log_decay must be None, (heads,) = {tuple(query.shape[1:2])} or (batch, heads, length) = "
-                f"{tuple(query.shape[:3])}; got {tuple(x.shape)}."
-            )
+        if x is not None:
+            check_decay_shape(f"The {name} log_decay", x, *query.shape[:3])
     if form not in (*FORMS, "eager"):
         raise ValueError(f'form is {form!r}; give "auto", "parallel", "chunk", "rnn" or "eager".')
     if normalization not in ("sum", "none"):

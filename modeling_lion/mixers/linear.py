@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers.utils import logging
 
-from ..attention.decay import NO_DECAY, LogDecay
+from ..attention.decay import NO_DECAY, LogDecay, check_decay_shape
 from ..attention.implementation_names import FORMS
 from ..attention.lion_attention import lion_attention
 from ..attention.numerics import without_autocast
@@ -52,7 +52,7 @@ class LinearMixer(Mixer):
         self.key_feature_map = feature_map.function(*sizes) if feature_map.is_learnt else None
         # Each look into a configuration takes as long as a small operation.
         self.normalization, self.chunk_size = config.normalization, config.chunk_size
-        self.head_directions = config.head_directions
+        self.head_directions, self.num_scans = config.head_directions, config.num_scans
         self.window = config.local_window
         self.window_gate = nn.Linear(config.hidden_size, config.num_attention_heads) if self.window else None
         self.reach = reach_of(config, "linear_attention")
@@ -95,6 +95,9 @@ class LinearMixer(Mixer):
                 "process: give every process an even number of heads."
             )
         log_decay = self.log_decay(hidden_states)
+        if log_decay is not None:
+            batch, length, heads, _ = query.shape
+            check_decay_shape(f"{type(self).__name__}.log_decay", log_decay, batch, self.num_scans * heads, length)
         if layout.is_real is not None:
             key, log_decay = make_padding_absent(key, log_decay, layout.is_real)
         log_decay = NO_DECAY if log_decay is None else LogDecay(log_decay, log_decay)

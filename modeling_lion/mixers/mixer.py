@@ -150,8 +150,18 @@ def check_own_weights(model: nn.Module) -> None:
     """
     Raises:
         ValueError: if no module of a class that sets initial values has weights of its own: transformers would not
-            call it, since all of its weights, none, have been set.
+            call it, since all of its weights, none, have been set. Or if a mixer has a buffer that is not saved and
+            that nobody sets: it would be empty memory in a loaded model.
     """
+    for mixer in (x for x in model.modules() if isinstance(x, Mixer)):
+        for name, module in mixer.named_modules():
+            unsaved = sorted(module._non_persistent_buffers_set)
+            if unsaved and not hasattr(module, "init_own_weights"):
+                raise ValueError(
+                    f"The buffer {'.'.join([*filter(None, [name]), unsaved[0]])} of {type(mixer).__name__} would be "
+                    "empty in a model that was loaded: register it without `persistent=False`, or set its value in "
+                    f"{type(module).__name__}.init_own_weights, too."
+                )
     modules: dict[type, list[nn.Module]] = {}
     for module in model.modules():
         if hasattr(module, "init_own_weights"):

@@ -57,7 +57,8 @@ def factor(x, PRECISION: tl.constexpr):
     off, of some operands and not of others: products that are computed twice would differ.
     """
     if PRECISION == "tf32" and x.dtype == tl.float32:
-        return ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+        rounded = ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+        return tl.where(x == x, rounded, x)  # the bits of some NaN would become those of 0
     else:
         return x
 

@@ -220,8 +220,11 @@ def chunk_states_kernel(
         passes = through_tile(decays, tile, ALONG == 0, TILE)
         if ADJOINT:
             row_scale = load_scale(inverses, tokens, bh, length, scale, NORMALIZE)
-            weight_along *= row_scale
-            weight_against *= row_scale
+            if xs.dtype == tl.float16:  # a gradient ÷ its denominator can be too small for float16
+                xs = (xs.to(tl.float32) * row_scale[:, None]).to(xs.dtype)
+            else:
+                weight_along *= row_scale
+                weight_against *= row_scale
         if NORMALIZE:
             ones_along, ones_against = weight_along, weight_against
             if ADJOINT:
@@ -230,7 +233,7 @@ def chunk_states_kernel(
                 ones_against *= ones
             total_along = total_along * passes + tl.sum(xs.to(tl.float32) * ones_along[:, None], 0)
             total_against += tl.sum(xs.to(tl.float32) * ones_against[:, None], 0)
-        # Weighted values, not keys: these are transposed, which costs nothing where they are as they were loaded.
+        # Decays weigh values, not keys: these are transposed, which costs nothing where they are as they were loaded.
         values_along = (values.to(tl.float32) * weight_along[:, None]).to(values.dtype)
         along = product(tl.trans(xs), values_along, along * passes, PRECISION)
         values_against = (values.to(tl.float32) * weight_against[:, None]).to(values.dtype)

@@ -253,6 +253,55 @@ def test_initial_values_that_would_not_be_set_are_refused(outside):
         make_model(mixer_type="gated")
 
 
+@pytest.mark.parametrize("persistent", [True, False])
+def test_buffers_that_would_be_empty_in_a_loaded_model_are_refused(persistent, outside):
+    @register_mixer
+    class Lives(LinearMixer):
+        name, description = "lives", "with fixed decays in a buffer"
+
+        def __init__(self, config, layer_idx=0):
+            super().__init__(config, layer_idx)
+            self.lives = torch.nn.Module()
+            self.lives.register_buffer("decay", torch.ones(config.num_attention_heads), persistent=persistent)
+
+        def log_decay(self, hidden_states):
+            return -1 / self.lives.decay
+
+    if persistent:
+        make_model(mixer_type="lives")
+    else:
+        with pytest.raises(
+            ValueError, match="The buffer lives.decay of Lives would be empty.*Module.init_own_weights"
+        ):
+            make_model(mixer_type="lives")
+
+
+@pytest.mark.parametrize(
+    "log_decay", [torch.zeros(1), torch.tensor(0.0), torch.zeros(2, 5, 4)], ids=["one", "scalar", "heads last"]
+)
+@pytest.mark.parametrize("kernel", ["eager", "parallel", "chunk", "rnn"])
+def test_decays_of_another_shape_are_refused(kernel, log_decay, outside):
+    """Whatever would be broadcast, or read beyond its end."""
+
+    register_mixer(
+        type("Shape", (LinearMixer,), {"name": "shape", "log_decay": lambda self, hidden_states: log_decay})
+    )
+    model = make_model(mixer_type="shape", num_attention_heads=4)
+    model.set_attn_implementation(kernel)
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+    for inputs in ({}, {"attention_mask": mask}):
+        with pytest.raises(
+            ValueError, match=r"Shape.log_decay must be None, \(heads,\) = \(4,\) or .*\(2, 4, 5\); got"
+        ):
+            model(torch.ones(2, 5, dtype=torch.long), **inputs)
+
+
+def test_fields_of_a_mixer_have_their_own_names(outside):
+    register_mixer(type("Clash", (LinearMixer,), {"name": "clash", "fields": {"hidden_size": 1, "mine": 2}}))
+    with pytest.raises(ValueError, match="The mixer 'clash' has `fields` that LionConfig has, too: hidden_size"):
+        LionConfig(mixer_type="clash")
+
+
 def test_names_are_given_once(outside):
     with pytest.raises(ValueError, match="Nameless has no `name`"):
         register_mixer(type("Nameless", (LinearMixer,), {}))

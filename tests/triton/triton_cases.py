@@ -82,12 +82,15 @@ def small_tiles(monkeypatch):
                 monkeypatch.setitem(config[kernel], SLICES[kernel], size)
 
 
-def dtype_of(number_format, monkeypatch) -> torch.dtype:
-    """The dtype of one of FORMATS, whose products are allowed from now on."""
-    if number_format != "tf32":
-        return number_format
-    monkeypatch.setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32")
-    return torch.float32
+@pytest.fixture
+def dtype(number_format):
+    """The dtype of one of FORMATS, whose products are allowed meanwhile."""
+    matmul = torch.backends.cuda.matmul
+    before = matmul.fp32_precision
+    if number_format == "tf32":
+        matmul.fp32_precision = "tf32"
+    yield torch.float32 if number_format == "tf32" else number_format
+    matmul.fp32_precision = before
 
 
 def is_tf32(dtype: torch.dtype) -> bool:
@@ -171,8 +174,7 @@ def tokens(kernel: str, parts: int = 3) -> int:
 @pytest.mark.parametrize("normalization", ["sum", "none"])
 @pytest.mark.parametrize(("mixer", "kernel"), CASES)
 @pytest.mark.parametrize("length", lengths(1, None, long=(64, 197, 512, 1000)))
-def test_agrees_with_the_naive_form(length, mixer, kernel, normalization, number_format, monkeypatch):
-    dtype = dtype_of(number_format, monkeypatch)
+def test_agrees_with_the_naive_form(length, mixer, kernel, normalization, dtype):
     if INTERPRETED and dtype == torch.float16 and (normalization == "none" or length == 1):
         pytest.skip("tested on a GPU: the interpreter is slow")
     heads = 1 if INTERPRETED else 2  # more of them in test_programs_stay_in_their_memory
@@ -185,8 +187,7 @@ def test_agrees_with_the_naive_form(length, mixer, kernel, normalization, number
     "dims", [(48, 48), (80, 80), (40, 65), (5, 6), *([] if INTERPRETED else [(128, 128), (256, 256)])]
 )
 @pytest.mark.parametrize("mixer", ["lit", "selective"])
-def test_any_head_dimension(mixer, dims, number_format, monkeypatch):
-    dtype = dtype_of(number_format, monkeypatch)
+def test_any_head_dimension(mixer, dims, dtype):
     if INTERPRETED and dtype == torch.float16:
         pytest.skip("tested on a GPU: the interpreter is slow")
     inputs = make_inputs(mixer, 40 if INTERPRETED else 600, heads=1, head_dim=dims[0], value_dim=dims[1], dtype=dtype)
@@ -332,6 +333,51 @@ def test_float16_gradients_of_what_is_divided_later():
         assert (half - exact).abs().max() <= 0.02 * exact.abs().max() + 2 * torch.finfo(torch.float16).smallest_normal
 
 
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_float16_gradients_of_large_denominators(mixer):
+    """A gradient divided by its denominator is too small for float16; the gradients of the inputs are not."""
+    length = 96 if INTERPRETED else 600
+    query, key, value, log_decay = make_inputs(mixer, length, heads=1, dtype=torch.float16)
+    log_decay = log_decay if log_decay is None else log_decay / 256
+    exact, half = exact_and_half_gradients((8 * query, 8 * key * 96 / length, value, log_decay))
+    for found, right in zip(half, exact, strict=True):
+        assert (found - right).abs().max() <= 0.02 * right.abs().max()
+
+
+def test_float16_gradients_of_decays_that_nearly_cancel():
+    """Values are nearly alike: what rounding takes from an output is as large as what a decay changes in it."""
+    query, key, value, log_decay = make_inputs("decay", tokens("chunk"), heads=1, dtype=torch.float16)
+    exact, half = exact_and_half_gradients((query, key, value + 10, log_decay))
+    assert (half[-1] - exact[-1]).abs().max() <= 0.002 * exact[-1].abs().max()
+
+
+def exact_and_half_gradients(inputs):
+    """Two lists of the gradients of (query, key, value, log decay): of the naive form in float64, and in float16."""
+    for dtype in (torch.float64, torch.float16):
+        form = naive if dtype == torch.float64 else FORMS["chunk"]
+        *leaves, log_decay = inputs
+        leaves = [x.detach().to(dtype).requires_grad_() for x in leaves]
+        if log_decay is not None:
+            leaves.append(log_decay.detach().to(torch.promote_types(dtype, torch.float32)).requires_grad_())
+        output, _ = form(*leaves)
+        grad = torch.randn(output.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64) * 1e-2
+        output.backward(grad.half().to(DEVICE, output.dtype))
+        yield [x.grad.double() for x in leaves]
+
+
+@pytest.mark.parametrize("number_format", ["tf32", torch.float16], ids=str)
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_what_is_not_a_number_stays_so(mixer, dtype):
+    """A GPU's NaN has all bits of the fraction, which rounding must not carry over into the others."""
+    for n in range(3):
+        inputs = [x if x is None else x.contiguous() for x in make_inputs(mixer, 40, heads=1, dtype=dtype)]
+        bits = {2: torch.int16, 4: torch.int32}[dtype.itemsize]
+        inputs[n].view(bits)[0, 0, 20] = torch.iinfo(bits).max
+        assert inputs[n][0, 0, 20].isnan().all()
+        output, _ = FORMS["chunk"](*inputs, normalization="none")
+        assert output[0, 0, [20] if n == 0 else slice(None)].isnan().all(), n
+
+
 def test_strides_do_not_matter():
     inputs = make_inputs("selective", 40, heads=2)
     expected = outputs_and_gradients(FORMS["chunk"], inputs)
@@ -360,7 +406,8 @@ def test_programs_stay_in_their_memory(mixer, kernel, monkeypatch):
         checked.append(kernel.__name__)
 
     monkeypatch.setattr(triton_launch, "launch", launch)
-    inputs = make_inputs(mixer, tokens(kernel, 2), heads=2, batch=2, head_dim=24, value_dim=40)
+    parts = {"parallel": 4, "chunk": 2}[kernel]  # tiles of one chunk that others lie between, or chunks
+    inputs = make_inputs(mixer, tokens(kernel, parts), heads=2, batch=2, head_dim=24, value_dim=40)
     assert_right(FORMS[kernel], inputs)
     expected = 4 if mixer == "lit" else {"parallel": 5, "chunk": 9}[kernel]
     assert len(checked) == expected, checked
@@ -496,8 +543,10 @@ def test_second_derivative_of_silu_norm():
 
 def test_operators_are_registered_correctly():
     cases = [("lit", "deferred"), ("decay", "sum"), ("selective", "none"), ("selective", "deferred")]
-    for mixer, division in cases:
-        inputs = [None if x is None else x.detach().requires_grad_() for x in make_inputs(mixer, 40, heads=2)]
+    cases = [(mixer, division, torch.float32) for mixer, division in cases] + [("selective", "sum", torch.float16)]
+    for mixer, division, dtype in cases:
+        inputs = make_inputs(mixer, 40, heads=2, dtype=dtype)
+        inputs = [None if x is None else x.detach().requires_grad_() for x in inputs]
         torch.library.opcheck(
             torch.ops.lion.triton_chunk.default,
             (*inputs, inputs[3], 64, division, "both"),
