@@ -491,6 +491,27 @@ MUTANTS = [
         "tl.exp2(tl.cumsum(at * LOG2_E, 1))",
         "test_triton.py::test_in_the_interpreter",
     ),
+    Mutant(
+        "triton: the remainder of an output has the other sign",
+        "output_kernel",
+        "y -= y.to(output[0].dtype.element_ty).to(tl.float32)",
+        "y = y.to(output[0].dtype.element_ty).to(tl.float32) - y",
+        "test_triton.py::test_in_the_interpreter",
+    ),
+    Mutant(
+        "triton: what is rounded to TensorFloat-32 may become a number",
+        "common.factor",
+        "tl.where(x == x, rounded, x)",
+        "rounded",
+        "test_triton.py::test_in_the_interpreter",
+    ),
+    Mutant(
+        "triton: a CUDA graph captures plain operations",
+        "allows_custom_op",
+        "torch.jit.is_tracing()",
+        "is_tracing()",
+        "test_triton.py::test_a_cuda_graph_captures_the_kernel",
+    ),
 ]
 
 

@@ -188,6 +188,16 @@ def test_nothing_is_asked_of_the_gpu(form, mixer, fake_gpu):
     assert [name for name in called if name.startswith("lion::")] == [f"lion::triton_{expected}"]
 
 
+def test_a_cuda_graph_captures_the_kernel(fake_gpu, monkeypatch):
+    """Not plain operations in its place, which would be right and slow."""
+    monkeypatch.setattr("transformers.utils.import_utils.is_cuda_stream_capturing", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    called = []
+    with torch.no_grad(), CalledOperators(called):
+        form_of("chunk")(*fake_inputs(), torch.empty(3, device="cuda"))
+    assert "lion::triton_chunk" in called
+
+
 @pytest.fixture(params=[torch.bfloat16, torch.float16], ids=str)
 def gpu_autocast(request):
     """`torch.autocast("cuda", dtype)`, which refuses to work without a GPU."""
