@@ -136,7 +136,11 @@ class Search:
         choices = {name: self.choice(name) for name in dict.fromkeys([self.time_of, *contestants])}
         choices = {name: number for name, number in choices.items() if number is not None}
         if self.time_of not in choices:
-            print(f"{self.task}: no trials of {self.time_of} yet, whose time all would have.", flush=True)
+            print(
+                f"{self.task}: no equal time, since {self.time_of}, whose time it is, has not been trained: add it to "
+                "--contestants.",
+                flush=True,
+            )
             return
         ratios = self.times(choices)
         for name in (x for x in contestants if x in choices and not self.has_same_time(ratios[x])):

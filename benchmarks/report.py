@@ -26,6 +26,7 @@ PAGES = [
     DOCS / "benchmarks" / f"{name}.md"
     for name in ("index", "speed", "gpu", "memory", "runtimes", "retrieval", "recall", "real")
 ]
+QUICK = "**A trial of a few steps** (`--quick`): it shows that all runs, and says nothing about the models."
 PAGES += [DOCS / "research" / f"{name}.md" for name in ("ablations", "distillation")]
 
 
@@ -95,6 +96,7 @@ def write_pages(results_dir: Path, scale: str = "cpu") -> list[Path]:
     for source in PAGES:
         page, path = source.read_text(encoding="utf-8"), source if is_ours else results_dir / source.name
         if page := fill(page, texts) if is_ours else only_measured(page, texts, set(figures)):
+            page = page.replace("\n", f"\n\n{QUICK}\n", 1) if scale == "quick" else page
             path.write_text(page, encoding="utf-8")
             written.append(path)
     print(f"Tables and pictures: {', '.join(map(str, written)) or 'none yet'}")

@@ -6,10 +6,8 @@ configuration, above all their mixers, with the same data and the same steps.
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from pathlib import Path
 
 import add_examples  # noqa: F401 (examples/ can be imported from here on)
@@ -20,13 +18,13 @@ from measure import RESULTS
 from peers.auto_classes import peer_class
 from peers.mamba import MAMBA_PEERS, BidirectionalMamba
 from reports.names import COLORS
+from script_tools.models import import_mixers
 from script_tools.training import accuracy
 from tasks.generated import NO_LABEL, PAD_ID, TASKS, load_task
 from transformers import Trainer, TrainingArguments, set_seed
 
 from configuration_lion import LionConfig, published_fields
 from modeling_lion import LionForMaskedLM, LionForTokenClassification
-from modeling_lion.mixers.registry import MIXERS
 
 
 ROOT = Path(__file__).parents[1]
@@ -172,14 +170,9 @@ def pad_with_labels(rows: list[dict]) -> dict[str, torch.Tensor]:
 
 def add_mixers(files: Iterable[str]) -> list[str]:
     """
-    Import files that register mixers (`modeling_lion.register_mixer`). Their names are models from then on, and are
-    returned.
+    `import_mixers`: the names of the mixers are models from then on.
     """
-    before = set(MIXERS)
-    for file in files:
-        sys.path.insert(0, str(Path(file).resolve().parent))
-        import_module(Path(file).stem)
-    names = [name for name in MIXERS if name not in before]
+    names = import_mixers(files)
     for name in names:
         MODELS[name] = {"mixer_type": name}
         COLORS.setdefault(name, "#6b6b6b")

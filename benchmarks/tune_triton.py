@@ -69,7 +69,7 @@ GROUPS = {"tile": ("chunk", "S"), "lit_tile": ("chunk", "LIT")}
 # What is tried of each kernel of a group, all combinations that are not larger than tile and head dimension.
 SLICES, INNER = (64, 32, 16), (64, 32)
 LAUNCH = {"num_warps": (4, 8), "num_stages": (2, 3, 1)}
-STATES = {"head_tile": (64, 32), "value_tile": (64, 32), "num_warps": (4, 8), "num_stages": (3, 2)}
+STATES = {"head_tile": (64, 32), "value_tile": (64, 32), "num_warps": (4, 8), "num_stages": (3, 2, 1)}
 GRIDS = {
     "tile": {
         "output": {"keys": SLICES, "value_tile": (256, 128, 64, 32), **LAUNCH, "inner": INNER},

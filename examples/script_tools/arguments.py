@@ -30,6 +30,7 @@ class ModelArguments:
     config_name: str | None = option(f"Configuration to train from scratch: a folder, or one of {', '.join(PRESETS)}.")
     config_overrides: str | None = option("Fields to change, as in hidden_size=128,num_hidden_layers=2.")
     cache_dir: str | None = option("Folder for downloads and prepared data.")
+    mixers: list[str] | None = option("Python files that register mixers or feature maps of your own.")
     attn_implementation: str | None = option("Kernel: auto (default), parallel, chunk, rnn or eager.")
     dtype: str | None = option(
         "Number format of the weights. Not given: as saved, or float32.",

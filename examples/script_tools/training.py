@@ -17,7 +17,7 @@ from transformers.trainer_utils import has_length
 
 from .arguments import DataArguments, ModelArguments, check_arguments, parse_arguments
 from .checkpoints import check_same_model, find_checkpoint
-from .models import load_config
+from .models import import_mixers, load_config
 from .pictures import draw_log
 
 
@@ -87,6 +87,7 @@ def start(
     data_args.check(model_args, training_args)
     if model_args.model_name_or_path is None and not from_scratch:
         raise ValueError("This script is for trained models: give --model_name_or_path.")
+    import_mixers(model_args.mixers or ())
     config, checkpoint = load_config(model_args), find_checkpoint(training_args)
     set_seed(training_args.seed)
     return Setup(model_args, data_args, training_args, config, checkpoint)

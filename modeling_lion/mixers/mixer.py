@@ -154,13 +154,12 @@ def check_own_weights(model: nn.Module) -> None:
             that nobody sets: it would be empty memory in a loaded model.
     """
     for mixer in (x for x in model.modules() if isinstance(x, Mixer)):
-        for name, module in mixer.named_modules():
-            unsaved = sorted(module._non_persistent_buffers_set)
-            if unsaved and not hasattr(module, "init_own_weights"):
+        for name in dict(mixer.named_buffers()).keys() - mixer.state_dict().keys():
+            owner = mixer.get_submodule(name.rpartition(".")[0])
+            if not hasattr(owner, "init_own_weights"):
                 raise ValueError(
-                    f"The buffer {'.'.join([*filter(None, [name]), unsaved[0]])} of {type(mixer).__name__} would be "
-                    "empty in a model that was loaded: register it without `persistent=False`, or set its value in "
-                    f"{type(module).__name__}.init_own_weights, too."
+                    f"The buffer {name} of {type(mixer).__name__} would be empty in a model that was loaded: register "
+                    f"it without `persistent=False`, or set its value in {type(owner).__name__}.init_own_weights, too."
                 )
     modules: dict[type, list[nn.Module]] = {}
     for module in model.modules():

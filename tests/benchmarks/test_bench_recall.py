@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from modeling_lion.mixers.registry import MIXERS
+
 
 @pytest.fixture
 def bench():
@@ -117,7 +119,7 @@ class HalfMixer(LinearMixer):
         return torch.full((self.config.num_attention_heads,), -0.7)
 """
     (tmp_path / "half.py").write_text(source)
-    models, mixers = dict(trainings.MODELS), dict(trainings.MIXERS)
+    models, mixers = dict(trainings.MODELS), dict(MIXERS)
     args = ["--quick", "--tasks", "recall", "--models", "softmax", "half", "--mixers", str(tmp_path / "half.py")]
     try:
         bench.main([*args, "--output_dir", str(tmp_path / "out"), "--cache_dir", str(tmp_path / "cache")])
@@ -127,7 +129,7 @@ class HalfMixer(LinearMixer):
         assert f"| half | default | {100 * rows[1]['test_accuracy']:.1f} |" in page
     finally:
         trainings.COLORS.pop("half", None)
-        for names, before in ((trainings.MODELS, models), (trainings.MIXERS, mixers)):
+        for names, before in ((trainings.MODELS, models), (MIXERS, mixers)):
             names.clear()
             names.update(before)
         sys.path[:] = [path for path in sys.path if path != str(tmp_path)]

@@ -179,6 +179,7 @@ def test_texts_are_a_search_that_goes_on(text, no_pictures, tmp_path, monkeypatc
     changing = ("train_seconds", "train_cpu_seconds", "day")
     assert all(again[-1][name] == value for name, value in last.items() if name not in changing)
     page = (tmp_path / "real.md").read_text(encoding="utf-8")
+    assert page.startswith("# Real data\n\n**A trial of a few steps**")
     assert "Equal time: as many steps" in page and "| 69.88 | 82.95 |" in page
 
 

@@ -4,6 +4,7 @@
 import gc
 import json
 import shutil
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from PIL import Image
 from transformers import AutoModelForImageClassification, AutoModelForMaskedLM, TrainingArguments, pipeline
 
 from modeling_lion import LionConfig, LionForImageClassification, LionForMaskedLM, LionTokenizer
+from modeling_lion.mixers.registry import MIXERS
 
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -120,6 +122,44 @@ def test_going_on_with_another_vocabulary_is_refused(tmp_path):
             load(size)
     load(5000, checkpoint=None).save_pretrained(tmp_path)  # all that the text has, so a larger size asks for the same
     assert len(load(5000)) == len(load(6000)) == len(load(full)) == full
+
+
+HALF = """
+import torch
+from modeling_lion import register_mixer
+from modeling_lion.mixers.linear import LinearMixer
+
+@register_mixer
+class HalfMixer(LinearMixer):
+    name, description = "half", "that halves"
+
+    def log_decay(self, hidden_states):
+        return torch.full((self.config.num_attention_heads,), -0.7)
+"""
+
+
+@pytest.mark.slow
+def test_a_mixer_of_ones_own_is_trained(text_files, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    known = dict(MIXERS)
+    (tmp_path / "half.py").write_text(HALF, encoding="utf-8")
+    mixers = ["--mixers", str(tmp_path / "half.py")]
+    fields = ["--config_overrides", f"{TEXT_CONFIG},mixer_type=half"]
+    try:
+        trainer = import_module("run_mlm").main(text_arguments(text_files, tmp_path / "mlm", *mixers, *fields))
+        assert trainer.model.config.mixer_type == "half" and (tmp_path / "mlm" / "half.py").is_file()
+        arguments = own_arguments(tmp_path / "mlm", tmp_path / "out", own_table(tmp_path, ".csv"), *mixers)
+        trainer = import_module("run_glue").main([*arguments, "--max_steps", "2"])
+        assert type(trainer.model.lion.layers[0].attention.mixer).__name__ == "HalfMixer"
+    finally:
+        MIXERS.clear()
+        MIXERS.update(known)
+        sys.modules.pop("half", None)
+
+
+def test_a_mixer_that_is_not_there(text_files, tmp_path):
+    with pytest.raises(ValueError, match="--mixers names .*half.py, which is not a file"):
+        import_module("run_mlm").main(text_arguments(text_files, tmp_path / "mlm", "--mixers", "half.py"))
 
 
 @pytest.mark.slow
