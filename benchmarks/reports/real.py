@@ -106,13 +106,14 @@ def score_tables(
                 line.append("" if value is None else str(value))
         tables += [f"{STAGE_TITLES[stage]}:", markdown_table(header, list(lines.values()))]
         orders = [
-            f"{order} in {ours.split(', ')[0]} have the order of {title}"
+            f"{order} in {ours.split(', ')[0]} are in the order of {title}"
             for title, ours in of.items()
             if (order := in_published_order(scores.get(ours, {}), {x: row[title] for x, row in theirs.items()}))
         ]
         if orders:
             tables.append(
-                f"Pairs of models whose scores differ by more than two standard errors: {'; '.join(orders)}."
+                "Of the pairs of models whose scores differ by more than two standard errors, "
+                f"{'; '.join(orders)} (chance: half)."
             )
     return "\n\n".join(tables)
 
