@@ -6,7 +6,7 @@ Which models recall a value that was named before, and tell left from right: tas
     python benchmarks/bench_recall.py --models LION --set num_key_heads=1
     python benchmarks/bench_recall.py --set steps=2000               # or trained otherwise
     python benchmarks/bench_recall.py --models LION --set 'layer_types=["linear_attention", "full_attention"]'
-    python benchmarks/bench_recall.py --mixers retention.py --models LION retention    # a mixer of your own
+    python benchmarks/bench_recall.py --mixers retention.py --models LION    # a mixer of your own, too
     python benchmarks/bench_recall.py --quick                        # a few steps, to see that it runs
 
 Every training is a row of recall.csv and is not repeated while that is there, so that a stopped run goes on where it
@@ -111,7 +111,7 @@ def main(args: list[str] | None = None) -> None:
     parser = training_arguments(__doc__, SCALES)
     parser.add_argument("--models", nargs="+", choices=[*TEXT_MODELS, *own], default=["softmax (rotary)", "LION"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--mixers", nargs="+", metavar="FILE", help="files that register mixers, for `--models`")
+    parser.add_argument("--mixers", nargs="+", metavar="FILE", help="files that register mixers, each of which is a model, too")
     parser.add_argument(
         "--set",
         metavar="FIELD=VALUE",
@@ -127,7 +127,7 @@ def main(args: list[str] | None = None) -> None:
     with torch_threads(args.threads):
         for task in chosen_tasks(parser, args, SCALES):
             data = load_data(task, SCALES[args.scale][task], args.cache_dir)
-            for seed, name in product(args.seeds, args.models):
+            for seed, name in product(args.seeds, dict.fromkeys([*args.models, *own])):
                 train_once(task, name, seed, data, args)
     write_pages(args.output_dir, args.scale)
 

@@ -120,7 +120,7 @@ class HalfMixer(LinearMixer):
 """
     (tmp_path / "half.py").write_text(source)
     models, mixers = dict(trainings.MODELS), dict(MIXERS)
-    args = ["--quick", "--tasks", "recall", "--models", "softmax", "half", "--mixers", str(tmp_path / "half.py")]
+    args = ["--quick", "--tasks", "recall", "--models", "softmax", "--mixers", str(tmp_path / "half.py")]
     try:
         bench.main([*args, "--output_dir", str(tmp_path / "out"), "--cache_dir", str(tmp_path / "cache")])
         rows = bench.read_rows(tmp_path / "out" / "recall.csv")
