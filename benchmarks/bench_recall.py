@@ -111,7 +111,7 @@ def main(args: list[str] | None = None) -> None:
     parser = training_arguments(__doc__, SCALES)
     parser.add_argument("--models", nargs="+", choices=[*TEXT_MODELS, *own], default=["softmax (rotary)", "LION"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--mixers", nargs="+", metavar="FILE", help="files that register mixers, each of which is a model, too")
+    parser.add_argument("--mixers", nargs="+", metavar="FILE", help="files that register mixers: models, too")
     parser.add_argument(
         "--set",
         metavar="FIELD=VALUE",
