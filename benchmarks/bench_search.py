@@ -143,11 +143,11 @@ class Search:
             )
             return
         ratios = self.times(choices)
-        for name in (x for x in contestants if x in choices and not self.has_same_time(ratios[x])):
+        for name in (x for x in contestants if x in choices and not self.has_same_time(x, ratios[x])):
             for seed in SEEDS:
                 self.train(name, "equal time", choices[name], seed, self.steps_in(ratios[name]))
 
-    def has_same_time(self, ratio: float) -> bool:
+    def has_same_time(self, contestant: str, ratio: float) -> bool:
         """Whether a model whose step takes so many times as long needs no trainings besides those with equal steps."""
         return False
 

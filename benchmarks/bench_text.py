@@ -16,7 +16,7 @@ The protocol is in rate_search.py; here, masked language modeling has five trial
 there, four learning rates are searched. It starts from the model that the contestant has of this seed and stage: a
 trial of seed 0 from the chosen trial of seed 0. All models pool by the mean. Where time is equal, masked language
 modeling and fine-tuning both have as many steps as take the Transformer's time, unless a step takes about as long
-(`reports.real.SAME_TIME`).
+(`reports.real.SAME_TIME`) in both.
 
 Every training is a row of real_text.csv and is not repeated. Trained language models are kept in the data's folder,
 and made again if they are missing. real_text_speed.csv has the times of a training step beside the Transformer's.
@@ -34,6 +34,7 @@ from measure import read_rows
 from peers.auto_classes import auto_classes_of
 from rate_search import TRIALS, RateSearch, chosen_contestants, rate_arguments, run_search
 from report import write_pages
+from reports.real import has_same_time
 from run_glue import main as run_glue
 from run_mlm import main as run_mlm
 from tasks.real_data import SPLITS, digest, prepare, write_all
@@ -195,6 +196,13 @@ class TextSearch(RateSearch):
         for split, metrics in found.items():
             row |= {f"{split}_loss": metrics["eval_loss"], f"{split}_score": metrics[f"eval_{METRICS[self.task]}"]}
         return row | {"train_seconds": found["validation"]["train_runtime"]}
+
+    def has_same_time(self, contestant: str, ratio: float) -> bool:
+        """Also of the language model that a fine-tuning starts from."""
+        ratios = [ratio]
+        if self.mlm is not None and (trial := self.mlm.choice(contestant)) is not None:
+            ratios += [self.mlm.times({contestant: trial})[contestant]]
+        return all(map(has_same_time, ratios))
 
     def best(self, rows: list[dict]) -> dict:
         return max(rows, key=lambda row: (row["validation_score"], -row["validation_loss"]))

@@ -99,7 +99,7 @@ class RateSearch(Search):
         """Columns of the row of a training, but for the command; `case` has those that tell it from others."""
         return super().fit(case, model, experiment)
 
-    def has_same_time(self, ratio: float) -> bool:
+    def has_same_time(self, contestant: str, ratio: float) -> bool:
         return has_same_time(ratio)
 
     def check_parameters(self, contestants: Iterable[str]) -> None:

@@ -77,7 +77,7 @@ def score_tables(
     of: dict[str, str],
 ) -> str:
     """
-    A table for each stage.
+    A table for each stage: the first one with times and published results, which hold for all.
 
     Args:
         columns: by stage and title the scores.
@@ -95,21 +95,21 @@ def score_tables(
             header.append(title)
             for name, line in lines.items():
                 line.append(with_place(name, of_column) if name in of_column else "")
-        for title, of_column in ratios.items():
+        for title, of_column in ({} if tables else ratios).items():
             header.append(f"time of a step ÷ softmax, {title}")
             for name, line in lines.items():
                 line.append(f"{of_column[name]:.2f}" if name in of_column else "")
-        for title in of:
+        for title in () if tables else of:
             header.append(f"published: {title}")
             for name, line in lines.items():
                 value = theirs.get(name, {}).get(title)
                 line.append("" if value is None else str(value))
-        tables += [f"{STAGE_TITLES[stage]}:", markdown_table(header, list(lines.values()))]
         orders = [
             f"{order} in {ours.split(', ')[0]} are in the order of {title}"
-            for title, ours in of.items()
+            for title, ours in ({} if tables else of).items()
             if (order := in_published_order(scores.get(ours, {}), {x: row[title] for x, row in theirs.items()}))
         ]
+        tables += [f"{STAGE_TITLES[stage]}:", markdown_table(header, list(lines.values()))]
         if orders:
             tables.append(
                 "Of the pairs of models whose scores differ by more than two standard errors, "
@@ -163,7 +163,9 @@ def real_text(read: Read) -> str:
     scores = by_stage(rows, TEXTS, "test_score")
     ratios = step_ratios(speed, TEXTS)
     for title, of_column in scores.get("equal time", {}).items():
-        same = {name for name, ratio in ratios.get(without_score(title), {}).items() if has_same_time(ratio)}
+        both = (ratios.get(without_score(x), {}) for x in (title, TEXTS["mlm"]))  # each starts from a language model
+        steps_take = [{name for name, ratio in of.items() if has_same_time(ratio)} for of in both]
+        same = set.intersection(*steps_take)
         steps = scores["equal steps"].get(title, {})
         scores["equal time"][title] = {name: steps[name] for name in steps if name in same} | of_column
     return score_tables(scores, ratios, read("published"), of)

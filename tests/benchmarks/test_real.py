@@ -266,6 +266,13 @@ def test_models_that_are_as_fast_are_trained_once(text, rate_search, tables, tmp
     monkeypatch.setattr(search, "train", lambda name, stage, *case: trained.append((name, stage)))
     search.equal_time(list(ratios))
     assert trained == 3 * [("LION-LIT", "equal time")]
+    # A fine-tuning whose steps are as fast, from a language model whose steps are not.
+    fine_tuning = text.TextSearch("section", text.SCALES["quick"]["section"], folder, args, search)
+    for name in ("choice", "train"):
+        monkeypatch.setattr(fine_tuning, name, getattr(search, name))
+    monkeypatch.setattr(fine_tuning, "times", lambda choices: dict.fromkeys(ratios, 1.0))
+    fine_tuning.equal_time(list(ratios))
+    assert trained == 6 * [("LION-LIT", "equal time")]
     row = {"scale": "cpu", "task": "mlm", "trial": 3, "test_score": 0.5}
     rows = [row | {"contestant": name, "stage": "equal steps"} for name in ratios]
     rows += [row | {"contestant": "LION-LIT", "stage": "equal time", "test_score": 0.6}]
