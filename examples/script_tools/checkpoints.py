@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -57,14 +58,44 @@ def asked_checkpoint(training_args: TrainingArguments) -> str | None:
     return asked
 
 
+# What may lie in the folder of a training that begins: what an interrupted one left, and logs.
+BEGUN = re.compile(r"checkpoint-\d+|runs|.*\.(log|out|err)|config\.json|tokenizer.*\.json|special_tokens_map\.json")
+
+
+def has_weights(folder: str | Path) -> bool:
+    return any(path.suffix in (".safetensors", ".bin") for path in Path(folder).iterdir())
+
+
+def check_free(folder: str | Path) -> None:
+    """
+    Raises:
+        ValueError: if a folder without a complete checkpoint has a trained model, or files of another kind.
+    """
+    if not os.path.isdir(folder):
+        return
+    if has_weights(folder):
+        raise ValueError(
+            f"--output_dir {folder} has a trained model, and no checkpoint to go on from: give another folder, or "
+            "delete it to train anew."
+        )
+    if others := sorted(path.name for path in Path(folder).iterdir() if not BEGUN.fullmatch(path.name)):
+        some = ", ".join(others[:3]) + " …" * (len(others) > 3)
+        raise ValueError(f"--output_dir {folder} has other files ({some}): give a folder of its own.")
+
+
 def find_checkpoint(training_args: TrainingArguments) -> str | None:
-    """The checkpoint to go on from: the one that was asked for, else the last one in the output folder."""
+    """
+    The checkpoint to go on from: the one that was asked for, else the last one in the output folder, which else must
+    be free (`check_free`).
+    """
     if not training_args.do_train:
         return None
     if training_args.resume_from_checkpoint:
         return asked_checkpoint(training_args)
     checkpoint = last_whole_checkpoint(training_args.output_dir)
-    if checkpoint is not None:
+    if checkpoint is None:
+        check_free(training_args.output_dir)
+    else:
         print(f"Going on from {checkpoint}. To start from scratch, change --output_dir or empty it.")
     return checkpoint
 

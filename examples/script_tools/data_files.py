@@ -257,6 +257,8 @@ def read_text_files(dataset: Dataset, columns: Iterable[str], what: str, folder:
     """
     if folder == "no":
         return dataset
+    if folder is not None and not os.path.isdir(folder):
+        raise ValueError(f"--text_files {folder} is no folder: give the one that the names in {what} are in.")
     for column in columns:
         texts, beside = dataset[column][:], Path(what.split(" ", 1)[1]).parent
         if folder is None:
@@ -273,7 +275,8 @@ def read_text_files(dataset: Dataset, columns: Iterable[str], what: str, folder:
             try:
                 texts[row] = read_text(Path(folder, name))
             except (OSError, ValueError) as error:
-                faults.append(f"row {row + 1}: the file {name!r} cannot be read: {error}")
+                hint = ": write / for \\" if "\\" in name and os.sep == "/" else ""
+                faults.append(f"row {row + 1}: the file {name!r} cannot be read: {error}{hint}")
                 continue
             if not texts[row].strip():
                 faults.append(f"row {row + 1}: the file {name!r} is empty: fill it in, or remove the row.")

@@ -16,7 +16,7 @@ from transformers.trainer_callback import TrainerCallback, TrainerState
 from transformers.trainer_utils import has_length
 
 from .arguments import DataArguments, ModelArguments, check_arguments, parse_arguments
-from .checkpoints import check_same_model, find_checkpoint
+from .checkpoints import check_same_model, find_checkpoint, has_weights
 from .models import import_mixers, load_config
 from .pictures import draw_log
 
@@ -128,6 +128,8 @@ def train(trainer: Trainer, checkpoint: str | None) -> None:
     result = trainer.train(resume_from_checkpoint=checkpoint)
     if trainer.state.global_step == steps_before:
         print(f"Nothing was trained: {checkpoint} has all {steps_before} steps. For other data, change --output_dir.")
+        if has_weights(trainer.args.output_dir):  # else it was stopped before it saved them
+            return
     trainer.save_model()
     trainer.save_state()
     if trainer.is_world_process_zero() and any({"loss", "eval_loss"} & {*x} for x in trainer.state.log_history):

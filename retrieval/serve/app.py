@@ -181,7 +181,8 @@ class Routes:
 
     def text_or_pair(self, one: str | list[str]) -> str | tuple[str, str]:
         if isinstance(one, list) and len(one) not in (1, 2):
-            raise ApiError(422, f"`inputs` has {len(one)} texts in one; give one text or a pair.", "inputs")
+            message = f"`inputs` has {len(one)} texts in one: give one text or a pair; of several, each in its list."
+            raise ApiError(422, message, "inputs")
         return one if isinstance(one, str) else one[0] if len(one) == 1 else (one[0], one[1])
 
     async def classify(self, request: Request) -> Response:

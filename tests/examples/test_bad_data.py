@@ -6,6 +6,7 @@ refused with the place. To add one, add a row to a table.
 
 import json
 import os
+import shutil
 import unicodedata
 from importlib import import_module
 from pathlib import Path
@@ -54,6 +55,8 @@ def write(path: Path, content: str | bytes | dict | Dataset) -> str:
 
 
 def run_glue(model: Path, folder: Path, *args: str):
+    if "--do_train" in args:
+        shutil.rmtree(folder / "out", ignore_errors=True)
     return import_module("run_glue").main(
         ["--model_name_or_path", str(model), "--output_dir", str(folder / "out"), *QUIET, *args]
         + ["--cache_dir", str(folder / "cache"), "--save_strategy", "no"]
@@ -449,6 +452,46 @@ def test_a_finished_training_says_so(model, tmp_path, capsys):
     assert "checkpoint-1 has all 1 steps. For other data, change --output_dir" in capsys.readouterr().out
 
 
+def test_a_finished_training_changes_nothing(model, tmp_path):
+    """Neither the model, nor how long its texts may be, nor its scores."""
+    table, out = write(tmp_path / "a.csv", "text,label\na lion,good\na cat,bad\n"), tmp_path / "out"
+    args = ["--model_name_or_path", str(model), "--output_dir", str(out), *QUIET, "--do_train", "--train_file", table]
+    args += ["--max_steps", "1", "--save_steps", "1", "--cache_dir", str(tmp_path / "cache")]
+    import_module("run_glue").main([*args, "--max_seq_length", "16"])
+    before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    import_module("run_glue").main([*args, "--max_seq_length", "8"])
+    assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
+    # Nor is a model replaced that has no checkpoint any more.
+    shutil.rmtree(out / "checkpoint-1")
+    with pytest.raises(ValueError, match="--output_dir .*out has a trained model, and no checkpoint to go on from"):
+        import_module("run_glue").main(args)
+    assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
+
+
+def test_a_folder_of_other_files_is_no_output(model, tmp_path):
+    texts = tmp_path / "texts"
+    table = write(texts / "a.csv", "text,label\na lion,good\na cat,bad\n")
+    args = [
+        "--model_name_or_path",
+        str(model),
+        "--output_dir",
+        str(texts),
+        *QUIET,
+        "--do_train",
+        "--train_file",
+        table,
+    ]
+    with pytest.raises(ValueError, match="--output_dir .*texts has other files .a.csv.: give a folder of its own"):
+        import_module("run_glue").main(args)
+    assert [path.name for path in texts.iterdir()] == ["a.csv"]
+
+
+def test_a_folder_of_texts_that_is_not_there(model, tmp_path):
+    table = write(tmp_path / "a.csv", "file,label\n1.txt,a\n2.txt,b\n")
+    with pytest.raises(ValueError, match="--text_files .*note is no folder: give the one that the names in --train"):
+        run_glue(model, tmp_path, "--do_train", "--train_file", table, "--text_files", str(tmp_path / "note"))
+
+
 def test_texts_in_files(model, tmp_path):
     """A folder of files, and a table of their names and labels."""
     for n, text in enumerate(TEXTS):
@@ -778,7 +821,9 @@ def test_adapters_refuse(content, message, model, tmp_path):
 def test_a_text_of_one_row_cannot_be_split(tmp_path):
     arguments = ["--config_name", "lion-text-small", "--train_file", write(tmp_path / "a.txt", "One row.\n")]
     with pytest.raises(ValueError, match="The data has 1 rows, too few to split some off: give --validation_file"):
-        import_module("run_mlm").main([*arguments, "--do_train", "--do_eval", "--output_dir", str(tmp_path), *QUIET])
+        import_module("run_mlm").main(
+            [*arguments, "--do_train", "--do_eval", *QUIET, "--output_dir", str(tmp_path / "out")]
+        )
 
 
 def test_texts_of_which_none_is_known_are_refused():

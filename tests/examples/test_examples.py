@@ -400,7 +400,7 @@ def test_glue_refuses(glue_model, tmp_path):
         "--model_name_or_path",
         str(glue_model),
         "--output_dir",
-        str(tmp_path),
+        str(tmp_path / "out"),
         *TRAINING,
     ]
     for row, message in (
