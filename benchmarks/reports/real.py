@@ -201,12 +201,14 @@ def one_change(read: Read) -> str:
     names = list(dict.fromkeys(name for scores in changed.values() for name in scores))
     header, lines = [""], {name: [name] for name in ("LION", *names)}
     for title, scores in changed.items():
-        header += [title, f"time of a step ÷ LION, {without_score(title)}"]
         times, recommended = ratios.get(without_score(title), {}), reference[title]["LION"]
+        are_timed = "LION" in times and any(name in times for name in scores)
+        header += [title, *[f"time of a step ÷ LION, {without_score(title)}"] * are_timed]
         for name, line in lines.items():
             values = scores.get(name, recommended if name == "LION" else None)
             line.append("" if values is None else beside(values, recommended))
-            line.append(f"{times[name] / times['LION']:.2f}" if {name, "LION"} <= times.keys() else "")
+            if are_timed:
+                line.append(f"{times[name] / times['LION']:.2f}" if name in times else "")
     return markdown_table(header, list(lines.values())) if names else ""
 
 
