@@ -15,7 +15,14 @@ from modeling_lion.layout.unpadded import Unpadded, take
 from modeling_lion.mixers import short_conv
 from modeling_lion.mixers.linear import LitMixer
 from modeling_lion.mixers.padding import absent
-from modeling_lion.mixers.short_conv import SHORT_CONV, ShortConv, convolve, fused_convolution, sum_of_shifted
+from modeling_lion.mixers.short_conv import (
+    SHORT_CONV,
+    ShortConv,
+    convolve,
+    fused_convolution,
+    has_fast_convolution,
+    sum_of_shifted,
+)
 
 
 LINEAR_MIXERS = ["lit", "decay", "selective"]
@@ -120,6 +127,9 @@ def test_the_fused_convolution_is_the_same(dtype, kernel, length):
     torch.nn.init.normal_(conv.weight)
     grad = grad.unflatten(-1, (3, 4)).transpose(1, 2).contiguous().transpose(1, 2)  # as attention gives it
     fused = fused_convolution(x)
+    if not has_fast_convolution(x):
+        assert fused is None
+        pytest.skip("this CPU does not multiply in bfloat16: the convolution is a sum of shifted copies")
     for wanted in ((x.requires_grad_(), conv.weight), (x,), (conv.weight,)):
         runs = [conv(x), *(conv(x, fused=body) for body in (fused, SHORT_CONV))]
         expected, *found = ([y, *torch.autograd.grad(y, wanted, grad)] for y in runs)
