@@ -58,8 +58,9 @@ def asked_checkpoint(training_args: TrainingArguments) -> str | None:
     return asked
 
 
-# What may lie in the folder of a training that begins: what an interrupted one left, and logs.
-BEGUN = re.compile(r"checkpoint-\d+|runs|.*\.(log|out|err)|config\.json|tokenizer.*\.json|special_tokens_map\.json")
+# What may lie in the folder of a training that begins: what an interrupted one left, and logs. Beside a configuration,
+# all may.
+BEGUN = re.compile(r"checkpoint-\d+|runs|.*\.(log|out|err)|tokenizer.*\.json|special_tokens_map\.json")
 
 
 def has_weights(folder: str | Path) -> bool:
@@ -78,7 +79,9 @@ def check_free(folder: str | Path) -> None:
             f"--output_dir {folder} has a trained model, and no checkpoint to go on from: give another folder, or "
             "delete it to train anew."
         )
-    if others := sorted(path.name for path in Path(folder).iterdir() if not BEGUN.fullmatch(path.name)):
+    names = sorted(path.name for path in Path(folder).iterdir())
+    others = [name for name in names if not BEGUN.fullmatch(name)]
+    if others and "config.json" not in names:
         some = ", ".join(others[:3]) + " …" * (len(others) > 3)
         raise ValueError(f"--output_dir {folder} has other files ({some}): give a folder of its own.")
 
