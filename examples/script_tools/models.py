@@ -28,14 +28,16 @@ def import_mixers(files: Iterable[str]) -> list[str]:
         The names of the mixers that were not known before.
 
     Raises:
-        ValueError: if a file is not there.
+        ValueError: if a file is not there, or another module has its name.
     """
     known = {*MIXERS}
     for path in map(Path, files):
         if not path.is_file():
             raise ValueError(f"--mixers names {path}, which is not a file.")
         sys.path.insert(0, str(path.resolve().parent))
-        import_module(path.stem)
+        module = import_module(path.stem)
+        if Path(module.__file__ or "").resolve() != path.resolve():
+            raise ValueError(f"--mixers {path}: another module is called {path.stem}; rename the file.")
     return [name for name in MIXERS if name not in known]
 
 

@@ -124,14 +124,14 @@ def test_going_on_with_another_vocabulary_is_refused(tmp_path):
     assert len(load(5000)) == len(load(6000)) == len(load(full)) == full
 
 
-HALF = """
+HALVING = """
 import torch
 from modeling_lion import register_mixer
 from modeling_lion.mixers.linear import LinearMixer
 
 @register_mixer
-class HalfMixer(LinearMixer):
-    name, description = "half", "that halves"
+class HalvingMixer(LinearMixer):
+    name, description = "halving", "that halves"
 
     def log_decay(self, hidden_states):
         return torch.full((self.config.num_attention_heads,), -0.7)
@@ -142,24 +142,28 @@ class HalfMixer(LinearMixer):
 def test_a_mixer_of_ones_own_is_trained(text_files, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     known = dict(MIXERS)
-    (tmp_path / "half.py").write_text(HALF, encoding="utf-8")
-    mixers = ["--mixers", str(tmp_path / "half.py")]
-    fields = ["--config_overrides", f"{TEXT_CONFIG},mixer_type=half"]
+    (tmp_path / "halving.py").write_text(HALVING, encoding="utf-8")
+    mixers = ["--mixers", str(tmp_path / "halving.py")]
+    fields = ["--config_overrides", f"{TEXT_CONFIG},mixer_type=halving"]
     try:
         trainer = import_module("run_mlm").main(text_arguments(text_files, tmp_path / "mlm", *mixers, *fields))
-        assert trainer.model.config.mixer_type == "half" and (tmp_path / "mlm" / "half.py").is_file()
+        assert trainer.model.config.mixer_type == "halving" and (tmp_path / "mlm" / "halving.py").is_file()
         arguments = own_arguments(tmp_path / "mlm", tmp_path / "out", own_table(tmp_path, ".csv"), *mixers)
         trainer = import_module("run_glue").main([*arguments, "--max_steps", "2"])
-        assert type(trainer.model.lion.layers[0].attention.mixer).__name__ == "HalfMixer"
+        assert type(trainer.model.lion.layers[0].attention.mixer).__name__ == "HalvingMixer"
     finally:
         MIXERS.clear()
         MIXERS.update(known)
-        sys.modules.pop("half", None)
+        sys.modules.pop("halving", None)
 
 
-def test_a_mixer_that_is_not_there(text_files, tmp_path):
+def test_a_mixer_that_is_not_there(text_files, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
     with pytest.raises(ValueError, match="--mixers names .*half.py, which is not a file"):
         import_module("run_mlm").main(text_arguments(text_files, tmp_path / "mlm", "--mixers", "half.py"))
+    (tmp_path / "json.py").touch()
+    with pytest.raises(ValueError, match="--mixers .*json.py: another module is called json; rename the file"):
+        import_module("run_mlm").main(text_arguments(text_files, tmp_path, "--mixers", str(tmp_path / "json.py")))
 
 
 @pytest.mark.slow
