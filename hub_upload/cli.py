@@ -54,8 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
             command.set_defaults(run=module.run)
     args = parser.parse_args(arguments)
     source = missing_source(args)
-    missing = "" if source is None else f"There is no file or folder {source}"
-    if missing and (Path(source).is_absolute() or source.startswith((".", "~")) or source.count("/") > 1):
+    missing = source and f"There is no file or folder {source}"
+    if source and (Path(source).is_absolute() or source.startswith((".", "~")) or source.count("/") > 1):
         print(f"lion {args.command}: {missing}.", file=sys.stderr)  # nor can the Hub have such a name
         return 1
     if missing:
@@ -72,10 +72,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
 
 
-def missing_source(args: argparse.Namespace) -> str | None:
-    """The checkpoint that is no local file or folder, if so: the Hub's errors may not name it."""
+def missing_source(args: argparse.Namespace) -> str:
+    """The checkpoint if it is no local file or folder, else "": the Hub's errors may not name it."""
     source = next((getattr(args, x) for x in ("checkpoint", "model", "source") if hasattr(args, x)), None)
-    return None if source is None or Path(source).exists() else source
+    return "" if source is None or Path(source).exists() else str(source)
 
 
 if __name__ == "__main__":
