@@ -225,7 +225,8 @@ class UsearchVectors:
             self.index = self.make_index(ndim=vectors.shape[1], metric="cos", dtype="f32")
         labels = list(range(self.next_label, self.next_label + len(vectors)))
         self.next_label += len(vectors)
-        self.index.add(np.array(labels, "uint64"), vectors.numpy())
+        # With several threads usearch (2.26) leaves some vectors where no search finds them.
+        self.index.add(np.array(labels, "uint64"), vectors.numpy(), threads=1)
         self.labels[key] = labels
         self.added.add(key)
         self.places |= {label: (key, n) for n, label in enumerate(labels)}
