@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import script_tools  # noqa: F401 (before transformers, which it makes quiet)
 from peft import LoraConfig, PeftModel, get_peft_model
 from script_tools.arguments import parse_arguments
-from script_tools.checkpoints import asked_checkpoint
+from script_tools.checkpoints import asked_checkpoint_or_free
 from script_tools.class_names import has_fractions, in_order, label_names
 from script_tools.data_files import TEXT_FILES_HELP, load_texts
 from transformers import (
@@ -52,6 +52,7 @@ class LoraArguments:
 def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line."""
     lora_args, training_args = parse_arguments((LoraArguments, TrainingArguments), args)
+    checkpoint = asked_checkpoint_or_free(training_args)
     set_seed(training_args.seed)
     dataset = load_texts(lora_args.train_file, ("text",), ("label",), lora_args.text_files)
     what = f"--train_file {lora_args.train_file}"
@@ -87,7 +88,7 @@ def main(args: list[str] | None = None) -> Trainer:
     model = get_peft_model(base, config)
     model.print_trainable_parameters()
     trainer = Trainer(model, training_args, train_dataset=dataset, processing_class=tokenizer)
-    trainer.train(resume_from_checkpoint=asked_checkpoint(training_args))
+    trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model()
 
     merged = PeftModel.from_pretrained(load_model(), training_args.output_dir).merge_and_unload()

@@ -54,6 +54,7 @@ def share_found(encoder: SentenceTransformer, pairs) -> float:
 def main(args: list[str] | None = None) -> SentenceTransformer:
     """Run with these arguments, or those of the command line; returns the encoder."""
     encoder_args, training_args = parse_arguments((EncoderArguments, SentenceTransformerTrainingArguments), args)
+    checkpoint = checkpoints.asked_checkpoint_or_free(training_args)
     columns = ("anchor", "positive")
     pairs = data_files.load_texts(encoder_args.train_file, columns, (), encoder_args.text_files)
     if len(pairs) < 2:
@@ -72,7 +73,7 @@ def main(args: list[str] | None = None) -> SentenceTransformer:
     else:
         loss = losses.CachedMultipleNegativesRankingLoss(encoder, mini_batch_size=encoder_args.mini_batch_size)
     trainer = SentenceTransformerTrainer(model=encoder, args=training_args, train_dataset=pairs["train"], loss=loss)
-    trainer.train(resume_from_checkpoint=checkpoints.asked_checkpoint(training_args))
+    trainer.train(resume_from_checkpoint=checkpoint)
     encoder.save(training_args.output_dir)
     if encoder_args.max_seq_length is not None:  # `save` keeps none beyond `max_position_embeddings`
         fit_settings(Path(training_args.output_dir, SETTINGS), encoder_args.max_seq_length)

@@ -86,6 +86,13 @@ def check_free(folder: str | Path) -> None:
         raise ValueError(f"--output_dir {folder} has other files ({some}): give a folder of its own.")
 
 
+def asked_checkpoint_or_free(training_args: TrainingArguments) -> str | None:
+    """The checkpoint that was asked for; without one, the output folder must be free (`check_free`)."""
+    if (checkpoint := asked_checkpoint(training_args)) is None:
+        check_free(training_args.output_dir)
+    return checkpoint
+
+
 def find_checkpoint(training_args: TrainingArguments) -> str | None:
     """
     The checkpoint to go on from: the one that was asked for, else the last one in the output folder, which else must

@@ -468,6 +468,15 @@ def test_a_finished_training_changes_nothing(model, tmp_path):
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
 
 
+@pytest.mark.parametrize("script", ["train_embeddings", "finetune_lora"])
+def test_a_trained_model_is_not_replaced(script, model, tmp_path):
+    out, table = tmp_path / "out", write(tmp_path / "a.csv", "text,label\na lion,good\na cat,bad\n")
+    write(out / "adapter_model.safetensors", "trained")
+    with pytest.raises(ValueError, match="--output_dir .*out has a trained model, and no checkpoint to go on from"):
+        import_module(script).main(["--model", str(model), "--train_file", table, "--output_dir", str(out), *QUIET])
+    assert [path.read_text() for path in out.iterdir()] == ["trained"]
+
+
 def test_a_folder_of_other_files_is_no_output(model, tmp_path):
     texts = tmp_path / "texts"
     table = write(texts / "a.csv", "text,label\na lion,good\na cat,bad\n")
@@ -785,7 +794,7 @@ def test_pairs_that_are_refused(columns, model, tmp_path):
     )
     with pytest.raises(ValueError, match=message):
         import_module("train_embeddings").main(
-            ["--model", str(model), "--train_file", file, "--output_dir", str(tmp_path), "--use_cpu"]
+            ["--model", str(model), "--train_file", file, "--output_dir", str(tmp_path / "out"), "--use_cpu"]
         )
 
 
@@ -794,7 +803,7 @@ def test_texts_that_are_there_twice_are_no_negatives_of_their_own(model, tmp_pat
     module, trained = import_module("train_embeddings"), Mock()
     for positives, sampler in ((list("abcdefghij"), "batch_sampler"), (list("aabbccddee"), "no_duplicates")):
         file = write(tmp_path / "a.jsonl", {"anchor": list("klmnopqrst"), "positive": positives})
-        arguments = ["--model", str(model), "--train_file", file, "--output_dir", str(tmp_path / "out"), *QUIET]
+        arguments = ["--model", str(model), "--train_file", file, "--output_dir", str(tmp_path / sampler), *QUIET]
         monkeypatch.setattr(module.SentenceTransformerTrainer, "train", lambda trainer, **x: trained(trainer.args))
         encoder = module.main([*arguments, "--max_steps", "1"])
         assert trained.call_args.args[0].batch_sampler.value == sampler
@@ -814,7 +823,7 @@ def test_adapters_refuse(content, message, model, tmp_path):
     file = write(tmp_path / "a.csv", content)
     with pytest.raises(ValueError, match=message):
         import_module("finetune_lora").main(
-            ["--model", str(model), "--train_file", file, "--output_dir", str(tmp_path), "--use_cpu"]
+            ["--model", str(model), "--train_file", file, "--output_dir", str(tmp_path / "out"), "--use_cpu"]
         )
 
 
