@@ -50,6 +50,7 @@ from script_tools.data_files import check_files, load_files
 from script_tools.training import save_metrics, train
 from torch import Tensor, nn
 from torch.nn import functional as F
+from tqdm import tqdm
 from transformers import (
     AttentionMaskInterface,
     AutoConfig,
@@ -81,6 +82,8 @@ COMPARES = "compares_with_lion"
 STAGES = ("attention", "hidden_states")
 # By what a model reads, the column of the data.
 COLUMNS = {"input_ids": "text", "pixel_values": "image", "input_values": "audio", "input_features": "audio"}
+# Of an encoder that becomes linear, unless they are given; those of one that is linear already stay.
+LINEAR_OPTIONS = {"mixer": "lit", "feature_map": "scaled_hedgehog", "window": 64, "positions": None}
 PROCESSORS = {"text": AutoTokenizer, "image": AutoImageProcessor, "audio": AutoFeatureExtractor}
 
 
@@ -94,14 +97,23 @@ class DistillationArguments:
         default=None,
         metadata={"help": "Which attention becomes linear: all (default), global, alternate or as in 0,2,4."},
     )
-    mixer: str = field(
-        default="lit", metadata={"help": "Decays of the linear sum.", "choices": ["lit", "decay", "selective"]}
+    mixer: str | None = field(
+        default=None,
+        metadata={
+            "help": "Decays of the linear sum. Not given: lit, or as in a linear encoder.",
+            "choices": ["lit", "decay", "selective"],
+        },
     )
     feature_map: str | None = field(
         default=None,
-        metadata={"help": "Feature map of the linear sum. Not given: scaled_hedgehog, or that of a linear encoder."},
+        metadata={"help": "Feature map of the linear sum. Not given: scaled_hedgehog, or as in a linear encoder."},
     )
-    window: int = field(default=64, metadata={"help": "Tokens on each side that softmax reads; 0 for none."})
+    window: int | None = field(
+        default=None,
+        metadata={
+            "help": "Tokens on each side that softmax reads; 0 for none. Not given: 64, or as in a linear encoder."
+        },
+    )
     exact_length: int | None = field(
         default=None, metadata={"help": "Tokens up to which the encoder stays. Not given: as it was trained, or 512."}
     )
@@ -389,7 +401,7 @@ class DistillationTrainer(Trainer):
 def encode(model: PreTrainedModel, examples: Iterable[dict[str, Tensor]], pooling: str) -> np.ndarray:
     """Unit vectors, `(examples, hidden_size)`, of batches of inputs."""
     vectors = []
-    for inputs in examples:
+    for inputs in tqdm(examples, "Evaluating", leave=False, disable=None):  # shown in a terminal only
         inputs = {name: x.to(model.device) for name, x in inputs.items()}
         states = model.base_model(**inputs).last_hidden_state
         vectors.append(pooled(states, inputs.get("attention_mask"), pooling).cpu())
@@ -510,7 +522,8 @@ def of_length(lines: Iterable[str], tokenizer, tokens: int, limit: int) -> list[
             break
     if len(rows) < 3:
         raise ValueError(
-            f"--eval_lengths has {tokens}, and the validation texts are too few for three of that length."
+            f"--eval_lengths has {tokens}, and the validation texts make {len(rows)} of the three texts of that "
+            f"length that are needed, {3 * tokens} tokens: give more of them, or shorter lengths."
         )
     return rows
 
@@ -561,15 +574,15 @@ def load_linear(arguments: DistillationArguments, name: str) -> PreTrainedModel:
         ValueError: if it cannot become linear, or is it already, with other options.
     """
     config = AutoConfig.from_pretrained(name)
-    options = {name: getattr(arguments, name) for name in ("mixer", "feature_map", "window", "positions")}
+    options = {name: x for name in LINEAR_OPTIONS if (x := getattr(arguments, name)) is not None}
     if isinstance(config, InPlaceConfig):
         if arguments.layers is not None:
             raise ValueError(
                 f"{name} is linear already, with layers of its own: leave out --layers, or take its source."
             )
         for option, wanted in options.items():
-            if (found := getattr(config, f"lion_{option}")) != wanted and (option, wanted) != ("feature_map", None):
-                raise ValueError(f"{name} has {option} {found!r}: give --{option} {found}, or take its source.")
+            if (found := getattr(config, f"lion_{option}")) != wanted:
+                raise ValueError(f"{name} has {option} {found!r}: leave out --{option}, or take its source.")
         model = class_by_name(config.architectures[0]).from_pretrained(name, dtype=torch.float32)
         if arguments.exact_length is not None:
             model.config.lion_exact_length = arguments.exact_length
@@ -577,8 +590,7 @@ def load_linear(arguments: DistillationArguments, name: str) -> PreTrainedModel:
     model = load_encoder(name, dtype="float32")
     layers = arguments.layers or "all"
     layers = layers if layers.isalpha() else [int(x) for x in layers.split(",")]
-    options["feature_map"] = arguments.feature_map or "scaled_hedgehog"
-    return linearize(model, layers=layers, exact_length=arguments.exact_length, **options)
+    return linearize(model, layers=layers, exact_length=arguments.exact_length, **(LINEAR_OPTIONS | options))
 
 
 def save_weights(model: PreTrainedModel, folder: Path, dtype: torch.dtype) -> None:

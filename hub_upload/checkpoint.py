@@ -101,8 +101,8 @@ def load_model(
     config = AutoConfig.from_pretrained(checkpoint, trust_remote_code=False, revision=revision)
     if not is_lion(config):
         raise ValueError(
-            f"{checkpoint} is a {config.model_type!r} model, not a LION: `lion convert` makes one of it if it can, "
-            "and `lion convert --layers none` one that computes the same."
+            f"{checkpoint} is a {config.model_type!r} model, not a LION. If it is an encoder, `lion convert "
+            f"{checkpoint} my-lion` makes it linear, and with `--layers none` it computes the same: give that folder."
         )
     is_own = isinstance(config, LionConfig)
     name = (config.architectures or ["LionModel" if is_own else config.auto_classes["AutoModel"][0]])[0]

@@ -271,11 +271,11 @@ def test_a_linear_encoder_is_trained_further(distill, files, tmp_path):
     encoder = save_encoder(tmp_path / "encoder", BertModel, Path(files[1]).read_text())
     arguments = [*files, *OPTIONS, "--do_train", "--max_steps", "2", "--output_dir", str(tmp_path / "first")]
     first = distill.main(["--model_name_or_path", encoder, *arguments]).model
-    options = distill.DistillationArguments(window=1, exact_length=9)
+    options = distill.DistillationArguments(exact_length=9)
     again = distill.load_linear(options, str(tmp_path / "first"))
     assert all(torch.equal(again.state_dict()[name], x) for name, x in first.state_dict().items())
     assert again.config.lion_exact_length == 9
-    with pytest.raises(ValueError, match="has window 1: give --window 1"):
+    with pytest.raises(ValueError, match="has window 1: leave out --window"):
         distill.load_linear(distill.DistillationArguments(window=2), str(tmp_path / "first"))
 
 
@@ -343,7 +343,7 @@ def test_a_longer_text_has_fewer_beside_it(distill, files, tmp_path):
         (["--do_train", "--drop_window", "2"], "--drop_window is 2.0; give a share from 0 to 1"),
         (
             ["--do_eval", "--model_name_or_path", "MODEL", *FILES, "--eval_lengths", "4000"],
-            "--eval_lengths has 4000, and the validation texts are too few for three",
+            "--eval_lengths has 4000, and the validation texts make 0 of the three texts of that",
         ),
     ],
 )
