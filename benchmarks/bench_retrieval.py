@@ -273,7 +273,7 @@ def train(folder: str, output_dir: str, tokens: int) -> None:
     documents = find_documents(TRAINING_PACKAGES, (), Path())
     (found,) = collect(documents, tokenizer, {TRAINING_LENGTHS: sys.maxsize}).values()
     whole, generator = tokens == TRAINING_TOKENS, random.Random(0)
-    pairs = Path(output_dir) / "pairs.jsonl"
+    pairs = Path(f"{output_dir}-pairs.jsonl")
     pairs.parent.mkdir(parents=True, exist_ok=True)
     with pairs.open("w", encoding="utf-8") as file:
         for _ in range(TRAINING_EPOCHS):

@@ -3,6 +3,7 @@
 
 import json
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 import torch
@@ -136,7 +137,7 @@ def test_retrieval_of_encoders_that_are_trained_for_it(retrieve, bench, tmp_path
     pairs = {}
     for name, tokens in (("pieces", bench.PIECE), ("whole-documents", bench.TRAINING_TOKENS)):
         (folder,) = (tmp_path / "trained").glob(f"LION-trained-on-{name}-{rows[0]['weights']}")
-        lines = (folder / "pairs.jsonl").read_text(encoding="utf-8").splitlines()
+        lines = Path(f"{folder}-pairs.jsonl").read_text(encoding="utf-8").splitlines()
         pairs[name] = [json.loads(line) for line in lines]
         assert SentenceTransformer(str(folder)).max_seq_length == tokens
         assert bench.weights_hash(folder) != rows[0]["weights"] == bench.weights_hash(tmp_path / "model")
