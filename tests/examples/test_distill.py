@@ -271,10 +271,11 @@ def test_a_linear_encoder_is_trained_further(distill, files, tmp_path):
     encoder = save_encoder(tmp_path / "encoder", BertModel, Path(files[1]).read_text())
     arguments = [*files, *OPTIONS, "--do_train", "--max_steps", "2", "--output_dir", str(tmp_path / "first")]
     first = distill.main(["--model_name_or_path", encoder, *arguments]).model
-    options = distill.DistillationArguments(exact_length=9)
-    again = distill.load_linear(options, str(tmp_path / "first"))
-    assert all(torch.equal(again.state_dict()[name], x) for name, x in first.state_dict().items())
-    assert again.config.lion_exact_length == 9
+    for options in ({"window": 1}, {}):  # given again, or left out
+        options = distill.DistillationArguments(exact_length=9, **options)
+        again = distill.load_linear(options, str(tmp_path / "first"))
+        assert all(torch.equal(again.state_dict()[name], x) for name, x in first.state_dict().items())
+        assert again.config.lion_exact_length == 9 and again.config.lion_window == 1
     with pytest.raises(ValueError, match="has window 1: leave out --window"):
         distill.load_linear(distill.DistillationArguments(window=2), str(tmp_path / "first"))
 
