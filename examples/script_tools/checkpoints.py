@@ -87,9 +87,15 @@ def check_free(folder: str | Path) -> None:
 
 
 def asked_checkpoint_or_free(training_args: TrainingArguments) -> str | None:
-    """The checkpoint that was asked for; without one, the output folder must be free (`check_free`)."""
-    if (checkpoint := asked_checkpoint(training_args)) is None:
-        check_free(training_args.output_dir)
+    """The checkpoint that was asked for; without one, the output folder must have none, and be free (`check_free`)."""
+    checkpoint, output_dir = asked_checkpoint(training_args), training_args.output_dir
+    if checkpoint is None:
+        if (last := last_whole_checkpoint(output_dir)) is not None:
+            raise ValueError(
+                f"--output_dir {output_dir} has the checkpoint {last}: give {RESUME} to go on from it, or "
+                "another folder."
+            )
+        check_free(output_dir)
     return checkpoint
 
 

@@ -19,7 +19,7 @@ import torch
 from datasets import ClassLabel, Dataset, Features, List, Value
 from datasets import Image as ImageColumn
 from PIL import Image
-from transformers import BertConfig, BertForMaskedLM
+from transformers import BertConfig, BertForMaskedLM, TrainerState
 
 from modeling_lion import LionConfig, LionForMaskedLM, LionForSequenceClassification, LionTokenizer
 
@@ -475,6 +475,11 @@ def test_a_trained_model_is_not_replaced(script, model, tmp_path):
     with pytest.raises(ValueError, match="--output_dir .*out has a trained model, and no checkpoint to go on from"):
         import_module(script).main(["--model", str(model), "--train_file", table, "--output_dir", str(out), *QUIET])
     assert [path.read_text() for path in out.iterdir()] == ["trained"]
+    # Nor are checkpoints, from which training could resume.
+    TrainerState().save_to_json(write(out / "checkpoint-5" / "trainer_state.json", ""))
+    with pytest.raises(ValueError, match="has the checkpoint .*checkpoint-5: give --resume_from_checkpoint to go on"):
+        import_module(script).main(["--model", str(model), "--train_file", table, "--output_dir", str(out), *QUIET])
+    assert (out / "adapter_model.safetensors").read_text() == "trained"
 
 
 def test_a_folder_of_other_files_is_no_output(model, tmp_path):
