@@ -45,10 +45,10 @@ bench-gpu: $(VENV)/installed
 
 # Trainings on generated tasks into the tables of docs/benchmarks/recall.md: recall, longer texts, and the same search for
 # LION and its peers. It goes on where it was stopped. SCALE=gpu is larger; PART=recall, length or search is one of them,
-# and PART=images or text has real data, which is fetched (docs/benchmarks/real.md).
+# and PART=images or text has real data, which is fetched (docs/benchmarks/real.md). OUT=FOLDER begins tables of your own.
 results: $(VENV)/installed
 	for part in $(or $(PART),recall length search); do \
-		$(BIN)/python benchmarks/bench_$$part.py --scale $(or $(SCALE),cpu) || exit 1; \
+		$(BIN)/python benchmarks/bench_$$part.py --scale $(or $(SCALE),cpu) $(if $(OUT),--output_dir $(OUT)) || exit 1; \
 	done
 
 # transformers' own tests of models, on every mixer, kernel and recommended preset: seven minutes.

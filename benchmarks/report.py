@@ -18,6 +18,7 @@ from pathlib import Path
 import add_examples  # noqa: F401 (examples/ can be imported from here on)
 import reports  # noqa: F401 (which registers all tables)
 from measure import RESULTS, read_rows
+from PIL import Image, ImageChops
 from reports.registry import PICTURES, TABLES, Read
 
 
@@ -27,6 +28,7 @@ PAGES = [
     for name in ("index", "speed", "gpu", "memory", "runtimes", "retrieval", "recall", "real")
 ]
 QUICK = "**A trial of a few steps** (`--quick`): it shows that all runs, and says nothing about the models."
+IN_README = "linearized_by_length"  # a picture with a second file for dark pages: the site inverts all by itself
 PAGES += [DOCS / "research" / f"{name}.md" for name in ("ablations", "distillation")]
 
 
@@ -57,6 +59,13 @@ def only_measured(page: str, texts: dict[str, str], drawn: set[str]) -> str:
         if made := [text.replace("../images/", "images/") for text in made if text]:
             kept += [heading] * (section is not title) + made
     return "\n\n".join([title.partition("\n")[0], *kept]) + "\n" if kept else ""
+
+
+def darken(path: Path) -> None:
+    """Write NAME_dark.png, as the style sheet of the site shows pictures on a dark page: light is dark, hues stay."""
+    hue, *others = ImageChops.invert(Image.open(path).convert("RGB")).convert("HSV").split()
+    hue = hue.point(lambda x: (x + 128) % 256)
+    Image.merge("HSV", (hue, *others)).convert("RGB").save(path.with_stem(f"{path.stem}_dark"))
 
 
 def marker_names(page: str) -> list[str]:
@@ -90,6 +99,8 @@ def write_pages(results_dir: Path, scale: str = "cpu") -> list[Path]:
     figures = {name: figure for name, draw in PICTURES.items() if (figure := draw(read, plt))}
     for name, figure in figures.items():
         save(figure, images / f"{name}.png")
+    if is_ours:
+        darken(images / f"{IN_README}.png")
     texts = {name: table.make(read) for name, table in TABLES.items() if is_ours or table.is_measured}
     texts = {name: TABLES[name].on_page(text) if is_ours else text for name, text in texts.items()}
     written = []

@@ -398,10 +398,12 @@ class DistillationTrainer(Trainer):
 
 
 @torch.no_grad()
-def encode(model: PreTrainedModel, examples: Iterable[dict[str, Tensor]], pooling: str) -> np.ndarray:
-    """Unit vectors, `(examples, hidden_size)`, of batches of inputs."""
+def encode(
+    model: PreTrainedModel, examples: Iterable[dict[str, Tensor]], pooling: str, title: str, is_quiet: bool
+) -> np.ndarray:
+    """Unit vectors, `(examples, hidden_size)`, of batches of inputs; a terminal shows progress, unless `is_quiet`."""
     vectors = []
-    for inputs in tqdm(examples, "Evaluating", leave=False, disable=None):  # shown in a terminal only
+    for inputs in tqdm(examples, f"Evaluating: {title}", leave=False, disable=is_quiet or None):
         inputs = {name: x.to(model.device) for name, x in inputs.items()}
         states = model.base_model(**inputs).last_hidden_state
         vectors.append(pooled(states, inputs.get("attention_mask"), pooling).cpu())
@@ -433,16 +435,20 @@ def nearest(vectors: np.ndarray, count: int) -> np.ndarray:
 
 
 def evaluate(
-    model: PreTrainedModel, examples: list[dict[str, Tensor]], pooling: str, branches: Iterable[str] = ("both",)
+    model: PreTrainedModel,
+    examples: list[dict[str, Tensor]],
+    pooling: str,
+    branches: Iterable[str] = ("both",),
+    is_quiet: bool = True,
 ) -> dict[str, dict[str, float]]:
     """The `similarity` to the teacher by branch of the linear encoder, which computes all lengths linearly."""
     model.eval()
     with attention_of(model, "sdpa"):
-        teacher = encode(model, examples, pooling)
+        teacher = encode(model, examples, pooling, "teacher", is_quiet)
     found = {}
     for name in branches:
         with attention_of(model, "lion"), only(model, name):
-            found[name] = similarity(encode(model, examples, pooling), teacher)
+            found[name] = similarity(encode(model, examples, pooling, name, is_quiet), teacher)
     return found
 
 
@@ -522,8 +528,8 @@ def of_length(lines: Iterable[str], tokenizer, tokens: int, limit: int) -> list[
             break
     if len(rows) < 3:
         raise ValueError(
-            f"--eval_lengths has {tokens}, and the validation texts make {len(rows)} of the three texts of that "
-            f"length that are needed, {3 * tokens} tokens: give more of them, or shorter lengths."
+            f"--eval_lengths has {tokens}, and the lines for validation make {len(rows)} texts of that length: three "
+            "are needed, each of lines of its own. Give more lines, shorter lengths, or --max_eval_samples 3 or more."
         )
     return rows
 
@@ -579,6 +585,10 @@ def load_linear(arguments: DistillationArguments, name: str) -> PreTrainedModel:
         if arguments.layers is not None:
             raise ValueError(
                 f"{name} is linear already, with layers of its own: leave out --layers, or take its source."
+            )
+        if not any(config.lion_layers.values()):
+            raise ValueError(
+                f"{name} has no linear layer to train: take its source, or convert that with --layers all."
             )
         for option, wanted in options.items():
             if (found := getattr(config, f"lion_{option}")) != wanted:
@@ -659,7 +669,7 @@ def main(args: list[str] | None = None) -> Trainer:
     def report(when: str) -> None:
         for split, batches in examples.items():
             branches = ("both", "window", "linear") if trainer.model.config.lion_window else ("both",)
-            found = evaluate(trainer.model, batches, arguments.pooling, branches)
+            found = evaluate(trainer.model, batches, arguments.pooling, branches, training_args.disable_tqdm)
             metrics = {f"{when}{split}_{branch}_{what}": x for branch, of in found.items() for what, x in of.items()}
             save_metrics(trainer, f"{when}{split}", metrics | {f"{when}{split}_samples": len(batches)})
 

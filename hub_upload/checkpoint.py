@@ -102,7 +102,8 @@ def load_model(
     if not is_lion(config):
         raise ValueError(
             f"{checkpoint} is a {config.model_type!r} model, not a LION. If it is an encoder, `lion convert "
-            f"{checkpoint} my-lion` makes it linear, and with `--layers none` it computes the same: give that folder."
+            f"{checkpoint} my-lion` makes a linear one; with `--layers none`, my-lion computes what {checkpoint} "
+            "does. Then give my-lion."
         )
     is_own = isinstance(config, LionConfig)
     name = (config.architectures or ["LionModel" if is_own else config.auto_classes["AutoModel"][0]])[0]

@@ -105,7 +105,7 @@ def paper_table(table: Path) -> str:
         ratio = steps[model] / steps["softmax"] if "softmax" in steps else None
         notes = "; ".join(row["note"] for row in some if row["note"])
         cells = [mean_std([100 * x for x in accuracies], 2), str(len(accuracies)), number(ratio), notes]
-        of_theirs = [theirs.get(x) for x in ("ImageNet top-1 at 86M, %", "training time ÷ softmax, images")]
+        of_theirs = [theirs.get(x) for x in ("ImageNet top-1, base size, %", "training time ÷ softmax, images")]
         lines.append([model, *cells, *("" if x is None else str(x) for x in of_theirs)])
     head = ["model", "Fashion-MNIST, test %", "seeds", "step ÷ softmax", "", "published: ImageNet %", "and time"]
     return markdown_table(head, lines)

@@ -92,6 +92,12 @@ def panel(axis, title: str, xlabel: str, ylabel: str, ticks: list[int], legend: 
         axis.legend(loc=legend, fontsize=8)
 
 
+def medians(rows: list[dict], length: str = "length") -> str:
+    """A note on times of a figure, and from which length on some are of one run: its minimum is its maximum."""
+    single = [row[length] for row in rows if row["min"] == row["max"]]
+    return "medians" + (f", some of one run from {min(single):,} tokens on" if single else "")
+
+
 def footnote(figure, rows: list[dict], text: str) -> None:
     """Below a figure: the threads and CPUs of its rows, and a text."""
     count = lambda n: {1: "one thread", 2: "two threads"}.get(n, f"{n} threads")

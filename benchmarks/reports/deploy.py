@@ -3,8 +3,8 @@
 
 from measure import latest
 
-from reports.cells import duration, footnote, markdown_table, panel
-from reports.names import BASE, BASE_LAYERS, COLORS
+from reports.cells import duration, footnote, markdown_table, medians, panel
+from reports.names import BASE, BASE_LAYERS, COLORS, NOTE
 from reports.registry import Read, picture, table
 from reports.windows import flex_ratios
 
@@ -17,6 +17,7 @@ LAYERS |= dict.fromkeys((BASE[0], EXACT, BASE[1]), BASE_LAYERS)
 MEASURED_LAYERS = {name: 3 if layers == BASE_LAYERS else 2 for name, layers in LAYERS.items()}
 RUNTIME_NAMES = {"torch": "torch", "onnx": "ONNX Runtime", "openvino": "OpenVINO"}
 CORE_HOUR = 0.04  # dollars: an assumption
+PIECE = 512  # tokens of a piece in the picture
 
 
 def whole_seconds(row: dict) -> float | None:
@@ -132,8 +133,9 @@ def exact_windows(read: Read) -> str:
 @picture("documents_by_length")
 def draw_documents(read: Read, plt):
     """
-    Seconds for a document by length, ModernBERT with the same results in four ways; `None` without rows. Those of
-    flex_attention are its ratio to sdpa in another run, times sdpa's here.
+    Seconds for a document by length, ModernBERT with the same results in four ways and in pieces, whose time is that
+    of one, times their number; `None` without rows. Those of flex_attention are its ratio to sdpa in another run,
+    times sdpa's here.
     """
     usual, found = exact_rows(read)
     lengths = sorted(usual)
@@ -153,14 +155,20 @@ def draw_documents(read: Read, plt):
         lines[label] = {n: whole_seconds(row) for n, row in rows.items()}, color, style
     flex = {n: ratio * whole_seconds(usual[n]) for n, ratio in flex_ratios(read).items() if n in usual}
     lines["torch, flex_attention (compiled)"] = flex, COLORS["LION-LIT"], "v:"
+    if piece := usual.get(PIECE):
+        pieces = {n: n / PIECE * whole_seconds(piece) for n in lengths if n > PIECE}
+        lines[f"torch, sdpa, pieces of {PIECE} tokens: other results"] = pieces, NOTE, "x:"
     for label, (seconds, color, style) in lines.items():
         if seconds:
             axis.loglog(seconds.keys(), seconds.values(), style, color=color, label=label)
-            axis.annotate(f"  {duration(seconds[max(seconds)])}", (max(seconds), seconds[max(seconds)]), color=color)
+            place = max(seconds), seconds[max(seconds)]
+            axis.annotate(
+                f"  {duration(place[1])}", place, color=color, va="top" if color == COLORS["LION-S"] else "bottom"
+            )
     axis.set_xlim(right=2 * longest)
     panel(
         axis,
-        f"ModernBERT-base with the same results, in less time at {longest:,} tokens",
+        f"ModernBERT-base: the same results in less time at {longest:,} tokens",
         "tokens of a document",
         "seconds",
         lengths,
@@ -168,8 +176,10 @@ def draw_documents(read: Read, plt):
     )
     axis.set_yticks([1, 10, 100], ["1", "10", "100"])
     layers = MEASURED_LAYERS[EXACT]
-    text = f"float32, medians; {layers} layers measured, times {BASE_LAYERS} / {layers}"
-    footnote(figure, shown, text + ("; flex_attention by its ratio to sdpa" if flex else ""))
+    text = f"float32, {medians(shown)};\n{layers} layers measured, times {BASE_LAYERS} / {layers}"
+    footnote(
+        figure, shown, text + ("; flex_attention by its ratio to sdpa" if flex else "") + "; pieces by one's time"
+    )
     return figure
 
 

@@ -70,6 +70,16 @@ class Kernels:
         least = max(operations / fastest[0], size / fastest[1])
         return operations / row["median"], size / row["median"], least / row["median"]
 
+    def faster_from(self, mixer: str) -> int | None:
+        """The shortest of the measured lengths from which on a mixer takes less time than softmax, in both passes."""
+        first = None
+        for n in reversed(self.lengths()):
+            ratios = [self.ratio(n, direction, mixer) for direction in PASSES]
+            if not all(ratios) or max(ratios) >= 1:
+                break
+            first = n
+        return first
+
     def batch(self, length: int, direction: str) -> int:
         return next((row["batch"] for key, row in self.rows.items() if key[:3] == (length, direction, "softmax")), 1)
 
@@ -113,7 +123,12 @@ def draw_kernels_on_a_gpu(read: Read, plt):
                 axis.loglog(*zip(*times, strict=True), "o-", color=COLORS[mixer], label=mixer)
         panel(axis, direction.replace("+", " + "), "length in tokens", "milliseconds", lengths)
     axes[0].legend()
-    figure.suptitle(f"Attention on an {found.gpu}")
+    for axis in axes:
+        axis.set_yticks([0.01, 0.1, 1, 10, 100, 1000], ["0.01", "0.1", "1", "10", "100", "1,000"])
+    starts = {mixer: found.faster_from(mixer) for mixer in LIONS}
+    names = {n: ", ".join(x for x in starts if starts[x] == n) for n in sorted({*starts.values()} - {None})}
+    faster = "; ".join(f"{names[n]} from {n:,} tokens on" for n in names)
+    figure.suptitle(f"Attention on an {found.gpu}" + (f", faster than softmax: {faster}" if faster else ""))
     text = f"batch of {found.batch(lengths[0], PASSES[0])}, {HEADS} heads of {DIM}, bfloat16, medians"
     figure.supxlabel(text, x=0.995, ha="right", fontsize=8, color=NOTE)
     return figure

@@ -147,7 +147,7 @@ def without_score(title: str) -> str:
 def real_images(read: Read) -> str:
     rows, speed = read("real_images"), read("real_images_speed")
     scores = by_stage(rows, IMAGES, "test_accuracy")
-    of = {"ImageNet top-1 at 86M, %": next(iter(next(iter(scores.values()), {})), "")}
+    of = {"ImageNet top-1, base size, %": next(iter(next(iter(scores.values()), {})), "")}
     times = {"training time ÷ softmax, images": ""}
     return score_tables(scores, step_ratios(speed, IMAGES), read("published"), of | times)
 
@@ -228,7 +228,7 @@ def draw_scores(read: Read, plt):
     handles, firsts = {}, []
     for axis, (name, unit, models, times) in zip(axes[0], panels, strict=True):
         best = models[first_of(models)]
-        firsts.append(f"{' and '.join(x for x, values in models.items() if not differ(values, best))} on {name}")
+        firsts.append({x for x, values in models.items() if not differ(values, best)})
         for model, values in models.items():
             spread = statistics.stdev(values) if len(values) > 1 else 0
             handles[model] = axis.errorbar(
@@ -238,7 +238,10 @@ def draw_scores(read: Read, plt):
         panel(axis, name, "time of a training step ÷ softmax (log scale)", unit, [0.5, 1, 2, 4])
     handles = {name: handles[name] for name in in_order(handles)}
     figure.legend(handles.values(), handles, loc="outside right center")
-    figure.suptitle(f"First or level: {', '.join(firsts)}. Up is better, left is faster")
+    everywhere = in_order(set.intersection(*firsts))
+    are = "is" if len(everywhere) == 1 else "are"
+    message = f"{' and '.join(everywhere)} {are} first or level in each panel. " if everywhere else ""
+    figure.suptitle(f"{message}Up is better, left is faster")
     speed = [row for name, *_ in SOURCES for row in read(f"{name}_speed")]
     footnote(figure, speed, "medians of a step; mean ± standard deviation of 3 seeds")
     return figure

@@ -19,4 +19,10 @@ def serve_load(read: Read) -> str:
             f"{row['memory_mb']:.0f} MB",
         )
         rows.append([f"{tokens}, {server}", *times])
-    return markdown_table(["tokens, server", "requests per second", "p50", "p95", "peak memory"], rows) if rows else ""
+    return (
+        markdown_table(
+            ["tokens, server", "requests per second", "median wait", "95 % wait at most", "peak memory"], rows
+        )
+        if rows
+        else ""
+    )

@@ -21,7 +21,8 @@ In the output folder, for each split "train", "validation" and "test":
 | `documents/*.jsonl` | a long page of a manual | the part of the manual that it is from, as "linux/networking" |
 
 `licences/` has the licence of every source, and `sources.json` its name, version and SHA-256, and of each output file
-the SHA-256. apt checks packages against Debian's signatures. Another release of Debian has other versions, so that
+the SHA-256. apt checks packages that it fetches against Debian's signatures; of files in FOLDER, only Fashion-MNIST's
+images and vaderSentiment have a SHA-256 that is checked. Another release of Debian has other versions, so that
 texts, scores and the SHA-256 of the outputs differ: tables of results have the latter (`digest`).
 
 Splits depend on the seed and on what a row belongs to (`split_of`), so that nothing is on two sides: all packages that
@@ -325,7 +326,7 @@ def sources(archives: Archives, output_dir: Path) -> list[dict]:
     """Name, version, licence and SHA-256 of what the data is from; the texts of the licences go to `licences/`."""
     (output_dir / "licences").mkdir(parents=True, exist_ok=True)
     found = []
-    for package, licence, _ in MANUALS.values():
+    for package, licence in [*(manual[:2] for manual in MANUALS.values()), (FASHION, "MIT")]:
         path = archives.deb(package)
         name, version, _ = path.stem.split("_")
         text = archives.unpacked(package) / "usr/share/doc" / name / "copyright"

@@ -39,7 +39,10 @@ def is_whole(checkpoint: str | Path) -> bool:
 
 
 def asked_checkpoint(training_args: TrainingArguments) -> str | None:
-    """The folder that `--resume_from_checkpoint` names; "last" is the newest complete one. Else a ValueError."""
+    """
+    The folder that `--resume_from_checkpoint` names; "last" is the newest complete one. If it is elsewhere, the
+    output folder must be free (`check_free`). Else a ValueError.
+    """
     asked, output_dir = training_args.resume_from_checkpoint, training_args.output_dir
     if not asked:
         return None
@@ -55,12 +58,16 @@ def asked_checkpoint(training_args: TrainingArguments) -> str | None:
             f"{RESUME} {asked} is incomplete: the training was stopped while it was written. "
             + ("There is no complete one beside it." if whole is None else f"Go on from {whole}.")
         )
+    if Path(asked).resolve().parent != Path(output_dir).resolve():
+        check_free(output_dir)
     return asked
 
 
-# What may lie in the folder of a training that begins: what an interrupted one left, and logs. Beside a configuration,
-# all may.
-BEGUN = re.compile(r"checkpoint-\d+|runs|.*\.(log|out|err)|tokenizer.*\.json|special_tokens_map\.json")
+# What may lie in the folder of a training that begins: what an interrupted one left (docstrings of distill.py in
+# `text`), and logs. Beside a configuration, all may.
+BEGUN = re.compile(
+    r"checkpoint-\d+|runs|text|.*\.(log|out|err)|tokenizer.*\.json|special_tokens_map\.json|.*_results\.json"
+)
 
 
 def has_weights(folder: str | Path) -> bool:
@@ -70,13 +77,13 @@ def has_weights(folder: str | Path) -> bool:
 def check_free(folder: str | Path) -> None:
     """
     Raises:
-        ValueError: if a folder without a complete checkpoint has a trained model, or files of another kind.
+        ValueError: if a folder has a trained model, or files of another kind.
     """
     if not os.path.isdir(folder):
         return
     if has_weights(folder):
         raise ValueError(
-            f"--output_dir {folder} has a trained model, and no checkpoint to go on from: give another folder, or "
+            f"--output_dir {folder} has a trained model, which a training would replace: give another folder, or "
             "delete it to train anew."
         )
     names = sorted(path.name for path in Path(folder).iterdir())
@@ -92,8 +99,8 @@ def asked_checkpoint_or_free(training_args: TrainingArguments) -> str | None:
     if checkpoint is None:
         if (last := last_whole_checkpoint(output_dir)) is not None:
             raise ValueError(
-                f"--output_dir {output_dir} has the checkpoint {last}: give {RESUME} to go on from it, or "
-                "another folder."
+                f"--output_dir {output_dir} has the checkpoint {last}: give {RESUME} to go on from it, or another "
+                "folder, or delete it to train anew."
             )
         check_free(output_dir)
     return checkpoint

@@ -248,7 +248,7 @@ def test_first_level_and_behind(tables):
 def test_tables_begin_with_one_row(tables):
     row = {"stage": "equal steps", "task": "14x14", "contestant": "LION-D", "trial": 3, "test_accuracy": 0.9}
     rows = {"real_images": [row], "published": [{"model": "LION-D", **dict.fromkeys(("x",), 1)}]}
-    columns = ("ImageNet top-1 at 86M, %", "training time ÷ softmax, images")
+    columns = ("ImageNet top-1, base size, %", "training time ÷ softmax, images")
     rows["published"][0] |= dict.fromkeys(columns, 2.5)
     table = tables.real_images(lambda name: rows.get(name, []))
     assert "| LION-D | 90.0 | 2.5 | 2.5 |" in table and "14 × 14 patches" in table

@@ -463,7 +463,7 @@ def test_a_finished_training_changes_nothing(model, tmp_path):
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
     # Nor is a model replaced that has no checkpoint any more.
     shutil.rmtree(out / "checkpoint-1")
-    with pytest.raises(ValueError, match="--output_dir .*out has a trained model, and no checkpoint to go on from"):
+    with pytest.raises(ValueError, match="--output_dir .*out has a trained model, which a training would replace"):
         import_module("run_glue").main(args)
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
 
@@ -472,13 +472,19 @@ def test_a_finished_training_changes_nothing(model, tmp_path):
 def test_a_trained_model_is_not_replaced(script, model, tmp_path):
     out, table = tmp_path / "out", write(tmp_path / "a.csv", "text,label\na lion,good\na cat,bad\n")
     write(out / "adapter_model.safetensors", "trained")
-    with pytest.raises(ValueError, match="--output_dir .*out has a trained model, and no checkpoint to go on from"):
+    with pytest.raises(ValueError, match="--output_dir .*out has a trained model, which a training would replace"):
         import_module(script).main(["--model", str(model), "--train_file", table, "--output_dir", str(out), *QUIET])
     assert [path.read_text() for path in out.iterdir()] == ["trained"]
+    # Nor if a training goes on there from a checkpoint of another folder.
+    elsewhere = tmp_path / "elsewhere" / "checkpoint-5"
+    TrainerState().save_to_json(write(elsewhere / "trainer_state.json", ""))
+    command = ["--model", str(model), "--train_file", table, "--output_dir", str(out), *QUIET]
+    with pytest.raises(ValueError, match="has a trained model, which a training would replace"):
+        import_module(script).main([*command, "--resume_from_checkpoint", str(elsewhere)])
     # Nor are checkpoints, from which training could resume.
     TrainerState().save_to_json(write(out / "checkpoint-5" / "trainer_state.json", ""))
     with pytest.raises(ValueError, match="has the checkpoint .*checkpoint-5: give --resume_from_checkpoint to go on"):
-        import_module(script).main(["--model", str(model), "--train_file", table, "--output_dir", str(out), *QUIET])
+        import_module(script).main(command)
     assert (out / "adapter_model.safetensors").read_text() == "trained"
 
 

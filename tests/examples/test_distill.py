@@ -176,27 +176,28 @@ def test_hidden_states_are_learnt_with_the_encoder(distill, files, tmp_path, bui
 
 @pytest.mark.slow
 def test_a_stopped_training_goes_on(distill, files, tmp_path):
-    """It ends with the weights that it would have had, whatever was drawn."""
+    """It ends with the weights that it would have had, whatever was drawn, and begins anew without a checkpoint."""
     encoder = save_encoder(tmp_path / "encoder", BertModel, Path(files[1]).read_text())
     arguments = ["--model_name_or_path", encoder, *files, *OPTIONS, "--do_train", "--max_steps", "6", "--rows", "4"]
     arguments += ["--stages", "attention", "hidden_states", "--drop_window", "0.5", "--save_steps", "2"]
-    arguments += ["--train_lengths", "8", "16"]
+    arguments += ["--train_lengths", "8", "16", "--do_eval", "--eval_lengths", "12"]
     whole = distill.main([*arguments, "--output_dir", str(tmp_path / "whole")]).model
 
     class Stop(Exception):
         pass
 
     compute_loss = distill.DistillationTrainer.compute_loss
-    with pytest.MonkeyPatch.context() as patch:
+    for last in (1, 5):
+        with pytest.MonkeyPatch.context() as patch:
 
-        def stop(self, *args, **kwargs):
-            if self.state.global_step == 5:
-                raise Stop
-            return compute_loss(self, *args, **kwargs)
+            def stop(self, *args, last=last, **kwargs):
+                if self.state.global_step == last:
+                    raise Stop
+                return compute_loss(self, *args, **kwargs)
 
-        patch.setattr(distill.DistillationTrainer, "compute_loss", stop)
-        with pytest.raises(Stop):
-            distill.main([*arguments, "--output_dir", str(tmp_path / "stopped")])
+            patch.setattr(distill.DistillationTrainer, "compute_loss", stop)
+            with pytest.raises(Stop):
+                distill.main([*arguments, "--output_dir", str(tmp_path / "stopped")])
     trainer = distill.main([*arguments, "--output_dir", str(tmp_path / "stopped")])
     assert len(losses_of(trainer)) == 6
     for name, weight in whole.state_dict().items():
@@ -328,6 +329,13 @@ def test_a_longer_text_has_fewer_beside_it(distill, files, tmp_path):
     assert max(map(len, (distill.JoinedTexts(["the lion"], tokenizer, 32)[0]["input_ids"],))) < 8
 
 
+def test_an_encoder_without_linear_layers_is_refused(distill, files, tmp_path):
+    encoder = save_encoder(tmp_path / "encoder", BertModel, Path(files[1]).read_text())
+    linearize(BertModel.from_pretrained(encoder), layers=[]).save_pretrained(encoder)
+    with pytest.raises(ValueError, match="encoder has no linear layer: take its source, or convert that without"):
+        distill.main(["--do_train", "--model_name_or_path", encoder, *files, "--output_dir", str(tmp_path / "out")])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -344,7 +352,7 @@ def test_a_longer_text_has_fewer_beside_it(distill, files, tmp_path):
         (["--do_train", "--drop_window", "2"], "--drop_window is 2.0; give a share from 0 to 1"),
         (
             ["--do_eval", "--model_name_or_path", "MODEL", *FILES, "--eval_lengths", "4000"],
-            "--eval_lengths has 4000, and the validation texts make 0 of the three texts of that",
+            "--eval_lengths has 4000, and the lines for validation make 0 texts of that length",
         ),
     ],
 )

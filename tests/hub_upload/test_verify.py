@@ -266,7 +266,7 @@ def test_what_is_no_complete_lion_is_refused(tmp_path):
     other = tmp_path / "bert"
     BertConfig().save_pretrained(other)
     (other / "model.safetensors").touch()
-    with pytest.raises(ValueError, match="'bert' model, not a LION"):
+    with pytest.raises(ValueError, match="'bert' model, not a LION.*--layers none.*Then give my-lion"):
         load_model(other)
     folder = text_checkpoint(tmp_path / "cut")
     weights = load_file(folder / "model.safetensors")

@@ -81,7 +81,7 @@ def test_there_are_figures():
 
 def test_wrong_figures_are_found():
     """The check itself: another number, another row, a number that only begins like that of the cell."""
-    place = "published; LION-D♮; ImageNet top-1 at 86M, %"
+    place = "published; LION-D♮; ImageNet top-1, base size, %"
     assert check("80.2", place) is None
     for number in ("80.3", "80", "0.2"):
         assert "the table 80.2" in check(number, place)
