@@ -586,7 +586,7 @@ def load_linear(arguments: DistillationArguments, name: str) -> PreTrainedModel:
             raise ValueError(
                 f"{name} is linear already, with layers of its own: leave out --layers, or take its source."
             )
-        if not any(config.lion_layers.values()):
+        if not any((config.lion_layers or {}).values()):
             raise ValueError(
                 f"{name} has no linear layer to train: take its source, or convert that with --layers all."
             )

@@ -177,9 +177,8 @@ def draw_documents(read: Read, plt):
     axis.set_yticks([1, 10, 100], ["1", "10", "100"])
     layers = MEASURED_LAYERS[EXACT]
     text = f"float32, {medians(shown)};\n{layers} layers measured, times {BASE_LAYERS} / {layers}"
-    footnote(
-        figure, shown, text + ("; flex_attention by its ratio to sdpa" if flex else "") + "; pieces by one's time"
-    )
+    text += "; flex_attention by its ratio to sdpa" * bool(flex) + "; pieces by one's time" * bool(piece)
+    footnote(figure, shown, text)
     return figure
 
 

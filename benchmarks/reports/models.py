@@ -80,6 +80,6 @@ def draw_models(read: Read, plt):
             "in training"
         )
     rows = list(found.values())
-    text = f"float32, {medians(rows, 'size')}; {ours}: BERT's time × their ratio in one run"
+    text = f"float32, {medians(rows, 'size')}; all but BERT: its time × their ratio in one run"
     footnote(figure, rows, text)
     return figure

@@ -19,10 +19,5 @@ def serve_load(read: Read) -> str:
             f"{row['memory_mb']:.0f} MB",
         )
         rows.append([f"{tokens}, {server}", *times])
-    return (
-        markdown_table(
-            ["tokens, server", "requests per second", "median wait", "95 % wait at most", "peak memory"], rows
-        )
-        if rows
-        else ""
-    )
+    titles = ["tokens, server", "requests per second", "median wait", "95 % wait at most", "peak memory"]
+    return markdown_table(titles, rows) if rows else ""
