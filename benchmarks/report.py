@@ -99,7 +99,7 @@ def write_pages(results_dir: Path, scale: str = "cpu") -> list[Path]:
     figures = {name: figure for name, draw in PICTURES.items() if (figure := draw(read, plt))}
     for name, figure in figures.items():
         save(figure, images / f"{name}.png")
-    if is_ours:
+    if is_ours and IN_README in figures:
         darken(images / f"{IN_README}.png")
     texts = {name: table.make(read) for name, table in TABLES.items() if is_ours or table.is_measured}
     texts = {name: TABLES[name].on_page(text) if is_ours else text for name, text in texts.items()}
