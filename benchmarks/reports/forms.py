@@ -7,21 +7,18 @@ from reports.cells import duration, grid
 from reports.registry import Read, table
 
 
-def form_name(form: str, chunk_size: int | None) -> str:
-    return f"chunks of {chunk_size:,} tokens" if chunk_size else {"rnn": "recurrent"}.get(form, form)
+NAMES = {"rnn": "recurrent", "chunk": "chunks of {:,} tokens", "parallel": "parallel"}  # in the order of the rows
 
 
 @table("forms", csv="forms")
 def forms(read: Read) -> str:
     found = latest(read("forms"), "form", "chunk_size", "length")
-    order = {"rnn": 0, "chunk": 1, "parallel": 2}
-    cases = sorted({key[:2] for key in found}, key=lambda case: (order[case[0]], case[1] or 0))
+    cases = sorted({key[:2] for key in found}, key=lambda case: ([*NAMES].index(case[0]), case[1] or 0))
     lengths = sorted({key[2] for key in found})
     rows = {}
-    for case in cases:
-        cells = {n: found.get((*case, n)) for n in lengths}
-        rows[form_name(*case)] = {f"{n:,} tokens": duration(row["median"]) if row else "" for n, row in cells.items()}
-        rows[form_name(*case)] |= {
-            f"{n:,} tokens, MiB": f"{row['peak_memory_bytes'] / 2**20:,.0f}" if row else "" for n, row in cells.items()
-        }
+    for form, size in cases:
+        cells = {n: found.get((form, size, n)) for n in lengths}
+        times = {f"{n:,} tokens": duration(row["median"]) if row else "" for n, row in cells.items()}
+        memory = {n: f"{row['peak_memory_bytes'] / 2**20:,.0f}" if row else "" for n, row in cells.items()}
+        rows[NAMES[form].format(size)] = times | {f"{n:,} tokens, MiB": cell for n, cell in memory.items()}
     return grid(rows)
