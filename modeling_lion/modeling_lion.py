@@ -122,8 +122,6 @@ class LionAttention(nn.Module):
         output, weights = output if isinstance(output, tuple) else (output, None)
         if weights is None and output_attentions:
             weights = self.mixer.weights(call, layout)
-        if call.window is not None:
-            output, weights = call.window.join(output, weights)
         if self.mixer.has_heads_first:
             output = output.transpose(1, 2)
         return layout.by_token(self.project, output.flatten(2)), weights, call.memory

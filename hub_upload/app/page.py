@@ -204,8 +204,6 @@ def build_heads(served: Served) -> None:
             ]
             button = gradio.Button("Look", variant="primary", elem_id="look")
     note = "Heads read what precedes a token (←), what follows it (→), or both (↔). "
-    if window := served.model.config.local_window:
-        note += f"In linear layers, attention weights are of the softmax over {window} tokens on each side, too. "
     if others := served.model.config.num_hidden_layers - len(layers):
         note += f"{others} layers of this model read by softmax, and have no decay masks."
     gradio.Markdown(note)

@@ -14,7 +14,6 @@ from transformers import PreTrainedConfig
 from transformers import initialization as init
 
 from ..layout.layout import Layout
-from .local_window import LocalWindow
 from .registry import MIXERS
 
 
@@ -25,13 +24,11 @@ class AttentionCall(NamedTuple):
     Attributes:
         attention: `attention(*inputs)` returns the output, or a pair of the output and the weights or `None`.
         inputs: query, key, value `(batch, heads, length, head_dim)` and, from linear mixers, the log decays.
-        window: the softmax window inside the heads of linear attention, if any (mixers/local_window.py).
         memory: a second stream of hidden states for the next layer (mixers/luna.py).
     """
 
     attention: Callable | None
     inputs: tuple
-    window: LocalWindow | None = None
     memory: Tensor | None = None
 
 

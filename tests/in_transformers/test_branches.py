@@ -78,6 +78,39 @@ def test_one_branch_alone(form):
     torch.testing.assert_close(output, (far / far.sum(-1, keepdim=True) @ value).transpose(1, 2))
 
 
+@pytest.mark.parametrize("form", ["parallel", "chunk"])
+def test_the_gate_leaves_either_branch(form):
+    """Gates far beyond what exp can hold."""
+    head, inputs, found = make_head(), make_inputs(), {}
+    torch.nn.init.zeros_(head.gate)
+    for amount, branch in ((1e4, "linear"), (-1e4, "window")):
+        head.branches = branch
+        torch.nn.init.zeros_(head.gate_bias)
+        expected, _ = head(*inputs, form=form)
+        head.branches = "both"
+        torch.nn.init.constant_(head.gate_bias, amount)
+        found[branch], _ = head(*inputs, form=form)
+        torch.testing.assert_close(found[branch], expected)
+        head.zero_grad()
+        found[branch].sum().backward()
+        assert (head.gate_bias.grad.abs() < 1e-12).all() and all(x.grad.isfinite().all() for x in head.parameters())
+    assert not torch.allclose(*found.values())
+
+
+def test_gradients_of_the_weights():
+    """With scores whose differences exp cannot hold in float32, and with padding."""
+    is_real = torch.ones(2, LENGTH, dtype=torch.bool)
+    is_real[0, 15:] = is_real[1, :4] = False
+    wanted = torch.randn(2, HEADS, LENGTH, LENGTH, dtype=torch.float64) * is_real[:, None, :, None]
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        head, inputs = make_head().to(dtype), [(8 * x).to(dtype).requires_grad_() for x in make_inputs()]
+        weights = head(*inputs, is_real, output_attentions=True)[1]
+        found.append(torch.autograd.grad(weights, [*inputs[:2], head.gate, head.gate_bias], wanted.to(dtype)))
+    for actual, right in zip(*found, strict=True):
+        torch.testing.assert_close(actual.double(), right, rtol=1e-4, atol=1e-4 * right.abs().max().item())
+
+
 def test_a_token_without_far_ones_keeps_its_window():
     head, (query, key, value) = make_head(window=LENGTH), make_inputs()
     both, _ = head(query, key, value)

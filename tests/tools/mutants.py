@@ -210,10 +210,10 @@ MUTANTS = [
     ),
     Mutant(
         "local window: the gate opens the window",
-        "LocalWindow.output",
-        "log_sum.unsqueeze(-1) - gate - denominator",
-        "log_sum.unsqueeze(-1) + gate - denominator",
-        "test_local_window.py::test_agrees_with_the_definition",
+        "LocalWindow.join",
+        "log_sum - self.gate.",
+        "log_sum + self.gate.",
+        "test_branches.py::test_the_gate_leaves_either_branch",
     ),
     Mutant(
         "block: the gate and what it lets through are exchanged",

@@ -475,9 +475,9 @@ def test_many_programs_for_few_heads(mixer, monkeypatch):
 
 @pytest.mark.parametrize("mixer", ["selective", "lit"])
 def test_a_hybrid_in_triton(mixer, monkeypatch):
-    """Linear layers in Triton, a window in heads or in a layer between, and padding: as in plain operations."""
+    """Linear layers in Triton, a layer with a window between them, and padding: as in plain operations."""
     torch.manual_seed(0)
-    fields = {"local_window": 8, "feature_map": "hedgehog"}
+    fields = {"feature_map": "hedgehog"}
     if mixer == "selective":
         layers = {"layer_types": ["linear_attention", "sliding_attention"], "sliding_window": 16}
         fields = {"head_directions": "alternate", "conv_kernel": 3, **layers}
