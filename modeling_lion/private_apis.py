@@ -153,3 +153,8 @@ def softmax_backward_(grad: Tensor, weights: Tensor) -> Tensor:
     if hasattr(torch, "_softmax_backward_data"):
         return torch._softmax_backward_data(grad, weights, -1, grad.dtype, grad_input=grad)
     return grad.sub_((grad * weights).sum(-1, keepdim=True)).mul_(weights)
+
+
+def version_of(x: Tensor) -> int | None:
+    """A number that rises with every change in place; `None` for a tensor that has none (of inference mode)."""
+    return None if x.is_inference() else x._version
