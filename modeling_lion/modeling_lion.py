@@ -335,7 +335,8 @@ class LionModel(LionPreTrainedModel):
             layout.rotary_tables = rotary_tables(self.rotary_embeddings, hidden_states, layout)
         else:
             is_one_row = False
-            hidden_states = self.embeddings(pixel_values, bool_masked_pos, interpolate_pos_encoding)
+            changes = {"bool_masked_pos": bool_masked_pos, "interpolate_pos_encoding": interpolate_pos_encoding}
+            hidden_states = self.embeddings(pixel_values, **changes)
             is_real = real_tokens(attention_mask, hidden_states)
             layout = image_layout(self.config, hidden_states, patch_grid(self.config, pixel_values), is_real)
         for layer_type in self.config.layer_types_in_use - {"linear_attention"}:

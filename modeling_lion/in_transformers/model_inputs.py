@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
 from ..attention.tracing import is_compiling, is_readable
+from ..private_apis import has_hooks
 from ..tokens import cyclic_positions, packed_borders, real_tokens
 from .in_place_config import InPlaceConfig
 
@@ -98,8 +99,8 @@ def note_borders() -> None:
 
 def short_rows(model: PreTrainedModel, given: dict, inputs: Tensor) -> Tensor | None:
     """
-    Which rows are exact, `(batch,)`, bool, of a batch that also has longer ones; `None` for other batches, and where
-    not every tensor is one of tokens.
+    Which rows are exact, `(batch,)`, bool, of a batch that also has longer ones. `None` for other batches, where not
+    every tensor is one of tokens, and where hooks look into the layers, which expect all rows.
     """
     mask, longest = given.get("attention_mask"), model.config.lion_exact_length
     if mask is None or inputs.shape[1] <= longest or len(inputs) == 1 or not is_readable(mask):
@@ -108,7 +109,9 @@ def short_rows(model: PreTrainedModel, given: dict, inputs: Tensor) -> Tensor | 
     if any(shape[:2] not in (inputs.shape[:2], (1, inputs.shape[1])) for shape in shapes):
         return None
     is_short = mask.bool().sum(1) <= longest
-    return is_short if 0 < int(is_short.sum()) < len(is_short) else None
+    if not 0 < int(is_short.sum()) < len(is_short) or any(map(has_hooks, model.children())):
+        return None
+    return is_short
 
 
 def forward_by_length(
