@@ -129,7 +129,8 @@ def has_hooks(module: nn.Module) -> bool:
     """
     Whether a hook on the module or on a part of it sees or changes what goes in or out. Accelerate's own kind counts,
     too, which fetches weights for every call. The hooks by which transformers captures hidden states do not count:
-    they stay on the layers after the first call that asked for them. Nor do those that read a table of positions again.
+    they stay on the layers after the first call that asked for them. Nor do those that read a table of positions
+    again.
     """
     parts = list(module.modules())
     hooks = (hook for x in parts for hook in (*x._forward_hooks.values(), *x._forward_pre_hooks.values()))

@@ -21,8 +21,8 @@ from modeling_lion.attention.lion_attention import lion_attention
 from modeling_lion.in_transformers import attention_functions
 from modeling_lion.in_transformers.attention_functions import FORMS_IN_PLACE
 from modeling_lion.in_transformers.in_place_head import InPlaceHead
-from modeling_lion.tokens import Order
 from modeling_lion.modeling_lion import ALL_ATTENTION_FUNCTIONS
+from modeling_lion.tokens import Order
 
 
 @pytest.fixture(scope="module")

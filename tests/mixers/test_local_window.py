@@ -39,7 +39,7 @@ def make_inputs(dtype=torch.float64, length=LENGTH, seed=0, scale=1.0) -> list[T
 
 def definition(query, key, value, gate, query_features, key_features, log_decay, window, is_real, cu_seqlens):
     """SPEC §12 as it is written, all keys of all queries at once; and the weights."""
-    seen = dense_window_mask(query, window, Tokens(is_real, cu_seqlens).with_order())
+    seen = dense_window_mask(query, window, is_real, cu_seqlens)
     scores = query.transpose(1, 2) @ key.permute(0, 2, 3, 1) / HEAD_DIM**0.5
     near = torch.where(seen, scores, -torch.inf).exp()
     _, linear = reference_attention(

@@ -11,7 +11,6 @@ from modeling_lion import LionConfig, LionForMaskedLM
 from modeling_lion.layout.conv_borders import ConvBorders
 from modeling_lion.layout.layout import Layout
 from modeling_lion.layout.scans import image_layout
-from modeling_lion import tokens
 from modeling_lion.mixers import short_conv
 from modeling_lion.mixers.linear import LitMixer
 from modeling_lion.mixers.short_conv import (
@@ -22,6 +21,7 @@ from modeling_lion.mixers.short_conv import (
     has_fast_convolution,
     sum_of_shifted,
 )
+from modeling_lion.tokens import Tokens
 
 
 LINEAR_MIXERS = ["lit", "decay", "selective"]
@@ -77,7 +77,7 @@ def test_sum_and_gradients_are_those_of_the_specification(dtype, kernel, borders
     def module(x, weight):
         conv = ShortConv(4, kernel)
         return torch.func.functional_call(
-            conv, {"weight": weight}, (tokens.Tokens(is_real).absent(x), conv_borders(kernel, x, BORDERS[borders]))
+            conv, {"weight": weight}, (Tokens(is_real).absent(x), conv_borders(kernel, x, BORDERS[borders]))
         )
 
     definition = lambda x, weight: naive(x, weight, is_real, ends)
@@ -206,7 +206,7 @@ def test_derivatives_in_every_mode():
     x = torch.randn(2, 6, 2, dtype=torch.float64, requires_grad=True)
     is_real = torch.tensor([[1, 1, 0, 1, 1, 1], [0, 0, 1, 1, 1, 1]]).bool()
     borders = conv_borders(3, x, [0, 1, 2, 6])
-    run = lambda x, w: torch.func.functional_call(conv, {"weight": w}, (tokens.Tokens(is_real).absent(x), borders))
+    run = lambda x, w: torch.func.functional_call(conv, {"weight": w}, (Tokens(is_real).absent(x), borders))
     assert torch.autograd.gradcheck(run, (x, conv.weight), check_forward_ad=True)
     assert torch.autograd.gradgradcheck(run, (x, conv.weight))
 
@@ -319,8 +319,8 @@ def test_a_padded_token_is_absent_wherever_it_stands(mask, fields, find_case, eq
 
 def test_real_tokens_are_sorted_only_where_it_is_needed(find_case, monkeypatch):
     calls = []
-    take = tokens.take_tokens
-    monkeypatch.setattr(tokens, "take_tokens", lambda x, *args: calls.append(x) or take(x, *args))
+    take = Tokens.reordered
+    monkeypatch.setattr(Tokens, "reordered", lambda self, x: (self.order and calls.append(x)) or take(self, x))
     ids = torch.randint(1, 40, (3, 7))
     masks = {"none": "1111111", "left": "0011111", "right": "1111000", "both": "0011100", "all": "0000000"}
     for fields in ({}, {"conv_kernel": 1}, {"conv_kernel": 0}):
@@ -329,7 +329,7 @@ def test_real_tokens_are_sorted_only_where_it_is_needed(find_case, monkeypatch):
             model(ids, attention_mask=torch.tensor([[int(x) for x in row]] * 3))
         assert calls == []
         model(ids, attention_mask=torch.tensor([[1] * 7, [1, 1, 0, 1, 1, 1, 1], [1] * 7]))
-        assert len(calls) == (5 * len(model.layers) if model.config.conv_kernel == 3 else 0)
+        assert len(calls) == (len(model.layers) if model.config.conv_kernel == 3 else 0)
         calls.clear()
 
 
