@@ -320,7 +320,9 @@ def test_a_padded_token_is_absent_wherever_it_stands(mask, fields, find_case, eq
 def test_real_tokens_are_sorted_only_where_it_is_needed(find_case, monkeypatch):
     calls = []
     take = Tokens.reordered
-    monkeypatch.setattr(Tokens, "reordered", lambda self, x: (self.order and calls.append(x)) or take(self, x))
+    monkeypatch.setattr(
+        Tokens, "reordered", lambda self, x: (self.order and x.dim() > 2 and calls.append(x)) or take(self, x)
+    )
     ids = torch.randint(1, 40, (3, 7))
     masks = {"none": "1111111", "left": "0011111", "right": "1111000", "both": "0011100", "all": "0000000"}
     for fields in ({}, {"conv_kernel": 1}, {"conv_kernel": 0}):
