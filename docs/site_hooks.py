@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import griffe
 import hub_upload_lion
-from hub_upload_lion.cli import main as lion
+from deploy_lion.cli import main as lion
 from mkdocs.structure.files import File
 
 

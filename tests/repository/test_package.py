@@ -16,7 +16,7 @@ from pathlib import Path
 import hub_upload_lion
 import pytest
 import tokenization_lion
-from hub_upload_lion import cli
+from deploy_lion import cli
 from processes import wait_until_free
 
 import configuration_lion
@@ -140,7 +140,7 @@ except ImportError as error:
 
 
 LION = """
-from hub_upload_lion.cli import main
+from deploy_lion.cli import main
 for arguments in {}:
     assert not main(arguments)
 """
@@ -158,7 +158,7 @@ SentenceTransformer(modules=[Transformer("model"), Pooling(32)], device="cpu").s
 ASK = """
 import json, os, signal, socket, sys, threading, time, urllib.error, urllib.request
 import retrieval_lion
-from hub_upload_lion.cli import main
+from deploy_lion.cli import main
 with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     port = free.getsockname()[1]

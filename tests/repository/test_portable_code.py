@@ -14,9 +14,9 @@ from hub_checkpoints import linear_encoder, text_tokenizer
 from processes import run_without_package
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModelForMaskedLM, BertConfig, ModernBertConfig, ModernBertModel
-from transformers.dynamic_module_utils import get_imports, get_relative_imports
+from transformers.dynamic_module_utils import get_imports, get_own_imports
 
-import modeling_lion
+import configuration_lion
 from modeling_lion import LionConfig, LionForMaskedLM, LionModel, lion_image_processor
 from modeling_lion.portable_code import PACKAGES, Module, body_of, portable_code, shipped_modules, write_portable_code
 
@@ -54,7 +54,7 @@ def test_a_file_finds_its_neighbours(name, folder):
     relative = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
     assert all(node.level == 1 and f"{node.module}.py" in FILES for node in relative)
     # transformers finds them by a regular expression, which reads comments and docstrings, too.
-    assert set(get_relative_imports(folder / name)) == {node.module for node in relative}
+    assert set(get_own_imports(folder / name)) == {node.module for node in relative}
 
 
 def test_triton_comes_with_the_first_tensor_on_a_gpu(folder):
@@ -67,7 +67,7 @@ def test_every_module_and_every_line_is_there():
     code = "".join(portable_code().values())
     for module, _ in shipped_modules().values():
         for node in module.tree.body:
-            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not list(module.relative_imports(ast.walk(node))):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not list(module.own_imports(ast.walk(node))):
                 assert ast.get_source_segment(module.source, node) in code, (module.path, node.name)
 
 
@@ -119,7 +119,7 @@ def test_a_saved_model_computes_the_same_without_the_package(tmp_path, find_case
     inputs = case.inputs(model.config, torch.float32)
     model.save_pretrained(tmp_path / "saved")
     torch.save((inputs, model(**inputs).to_tuple()), tmp_path / "expected.pt")
-    names = modeling_lion.configuration_lion.AUTO_MODELS["text"].items()
+    names = configuration_lion.AUTO_MODELS["text"].items()
     auto_class = next(name for name, class_name in names if class_name == case.class_name)
     code = f"""
 import torch, transformers
