@@ -12,12 +12,12 @@ import openvino
 import pytest
 import torch
 from attention_forms import FORMS, auto, naive
+from deploy_lion import ExportedModel, export_checkpoint
 from deploy_lion.cli import main
 from deploy_lion.export import compare_with_torch
 from deploy_lion.export.compare_with_torch import compare, in_dtype_of, random_inputs
 from deploy_lion.export.export_checkpoint import quiet, write_onnx, write_openvino
 from hub_checkpoints import TEXTS, linear_checkpoint, linear_encoder, text_checkpoint
-from hub_upload_lion import ExportedModel, export_checkpoint
 from hub_upload_lion.checkpoint import load_model
 from onnx import numpy_helper
 from sentence_transformers import SentenceTransformer

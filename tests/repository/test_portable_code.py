@@ -14,9 +14,10 @@ from hub_checkpoints import linear_encoder, text_tokenizer
 from processes import run_without_package
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModelForMaskedLM, BertConfig, ModernBertConfig, ModernBertModel
-from transformers.dynamic_module_utils import get_imports, get_own_imports
+from transformers.dynamic_module_utils import get_imports, get_relative_imports
 
 import configuration_lion
+import modeling_lion
 from modeling_lion import LionConfig, LionForMaskedLM, LionModel, lion_image_processor
 from modeling_lion.portable_code import PACKAGES, Module, body_of, portable_code, shipped_modules, write_portable_code
 
@@ -54,7 +55,7 @@ def test_a_file_finds_its_neighbours(name, folder):
     relative = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
     assert all(node.level == 1 and f"{node.module}.py" in FILES for node in relative)
     # transformers finds them by a regular expression, which reads comments and docstrings, too.
-    assert set(get_own_imports(folder / name)) == {node.module for node in relative}
+    assert set(get_relative_imports(folder / name)) == {node.module for node in relative}
 
 
 def test_triton_comes_with_the_first_tensor_on_a_gpu(folder):
@@ -235,7 +236,7 @@ def test_without_hand_written_kernels_plain_operations_compute(tmp_path):
 import sys
 sys.path.insert(0, ".")
 sys.meta_path[:] = [x for x in sys.meta_path if "ditable" not in repr(x)]  # it would find the folders in the checkout
-for name in ("modeling_lion", "tokenization_lion"):
+for name in ("configuration_lion", "modeling_lion", "tokenization_lion"):
     del sys.modules[name]
 import pathlib, torch, modeling_lion
 from modeling_lion.attention.kernels import KERNELS

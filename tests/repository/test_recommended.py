@@ -9,10 +9,10 @@ import pytest
 import torch
 import transformers
 from apps import built_app
+from deploy_lion import ExportedModel
 from deploy_lion.cli import main
 from deploy_lion.export.compare_with_torch import random_inputs
 from hub_checkpoints import IMAGE_PRESETS, RECOMMENDED, SMALL, TEXTS, preset_checkpoint
-from hub_upload_lion import ExportedModel
 from PIL import Image
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, BitsAndBytesConfig, Trainer, TrainingArguments, pipeline
