@@ -7,7 +7,7 @@ from transformers import PreTrainedConfig
 from transformers import initialization as init
 
 from .blocks import make_norm
-from .layout.input_checks import check_ids
+from .sequence.input_checks import check_ids
 from .tokens import cyclic_positions
 
 

@@ -19,8 +19,8 @@ from huggingface_hub import (
 )
 from transformers import PreTrainedModel
 
-from modeling_lion.in_transformers.in_place_config import type_of_source
-from modeling_lion.mixers.registry import find_mixer
+from configuration_lion.registry import find_mixer
+from modeling_lion.linearized.config import type_of_source
 
 from ..traits import InPlaceTraits, traits_of
 from ..verify import Verification

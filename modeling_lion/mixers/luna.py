@@ -18,7 +18,7 @@ from transformers import PreTrainedConfig
 from transformers import initialization as init
 
 from ..attention.numerics import accumulation_dtype, divide, without_autocast
-from ..layout.layout import Layout
+from ..sequence.layout import Layout
 from ..tokens import Tokens
 from .feature_map import elu
 from .mixer import AttentionCall, register_mixer

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers import initialization as init
 
-from ..layout.layout import Layout
+from configuration_lion.registry import MIXERS
+
+from ..sequence.layout import Layout
 from .local_window import LocalWindow
-from .registry import MIXERS
 
 
 class AttentionCall(NamedTuple):
@@ -51,7 +52,7 @@ class Mixer(nn.Module):
         tensor_parallel_plan: how transformers splits the parts that this mixer has besides its projections; `None` if
             attention cannot be split by heads.
         layer_type: the type of its layer.
-        reach: how many tokens on each side of a segment of a longer sequence it needs (layout/halo.py).
+        reach: how many tokens on each side of a segment of a longer sequence it needs (sequence/halo.py).
         window: how many tokens on each side a softmax window sees; 0 without a window.
         has_heads_first: whether attention returns `(batch, heads, length, head_dim)` rather than `(batch, length,
             heads, head_dim)`.
@@ -91,7 +92,7 @@ class Mixer(nn.Module):
         """
         Args:
             hidden_states: `(batch, length, hidden_size)`.
-            layout: padding, packing and positions of the tokens (layout/layout.py).
+            layout: padding, packing and positions of the tokens (sequence/layout.py).
             memory: a second stream of hidden states, which only some mixers read and write.
             attention: the function named by `attention_name`; `None` if only the inputs are needed.
         """

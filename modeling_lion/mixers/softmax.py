@@ -21,10 +21,10 @@ from transformers.utils import logging
 from ..attention.implementation_names import softmax_name
 from ..attention.softmax_window import dense_window_mask, sliding_attention
 from ..attention.tracing import is_readable
-from ..layout.halo import reach_of
-from ..layout.layout import Layout
-from ..layout.rotary import rotate
-from ..layout.tiles import TokenTile
+from ..sequence.halo import reach_of
+from ..sequence.layout import Layout
+from ..sequence.rotary import rotate
+from ..sequence.tiles import TokenTile
 from ..tokens import Tokens
 from .mixer import AttentionCall, Mixer, register_mixer
 

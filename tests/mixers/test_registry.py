@@ -13,6 +13,7 @@ from huggingface_hub.errors import StrictDataclassError
 from processes import run_without_package
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, BertConfig, BertModel, Trainer, TrainingArguments
 
+from configuration_lion import registry
 from modeling_lion import (
     LionConfig,
     LionForMaskedLM,
@@ -22,7 +23,6 @@ from modeling_lion import (
     register_feature_map,
     register_mixer,
 )
-from modeling_lion.mixers import registry
 from modeling_lion.mixers.linear import LinearMixer
 from modeling_lion.mixers.softmax import SoftmaxMixer
 
