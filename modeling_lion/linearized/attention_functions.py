@@ -266,8 +266,7 @@ def attention_of_part(module: nn.Module, *inputs, form: str, **kwargs) -> tuple[
     if function is None:
         raise ValueError(
             f"{type(module).__name__} has no part of LION, and would stay softmax in silence: call "
-            '`modeling_lion.linearize(model)`, or use `attn_implementation="sdpa"`. (If it shares its configuration '
-            "with a model that became linear, make it from a copy of the configuration.)"
+            '`modeling_lion.linearize(model)`, or use `attn_implementation="sdpa"`.'
         )
     return function(module, *inputs, form=form, **kwargs)
 

@@ -26,6 +26,7 @@ from transformers.modeling_utils import AttentionInterface
 import modeling_lion
 from modeling_lion import LionConfig, LionForImageClassification, linearize
 from modeling_lion.linearized import attention_functions
+from modeling_lion.linearized.config import parts_of
 
 
 BY_NAME = {str(x): x for x in ENCODERS}
@@ -71,6 +72,28 @@ def test_the_model_itself_is_changed_and_keeps_what_it_had():
     assert (first.training, second.training) == (False, True)
     model(IDS)
     assert seen == [1]
+
+
+@pytest.mark.parametrize("name", ["BertModel", "ModernBertModel", "SiglipModel"])
+def test_the_configuration_given_stays_as_it_was(name):
+    """With its parts, such as that of the texts of a SigLIP; and another model that is made from it has softmax."""
+    encoder = BY_NAME[name]
+    config = encoder.config()
+    model = encoder.model_class(config)
+    kinds = [(type(part), [*vars(part)]) for part in parts_of(config)]
+    as_dict, forms = config.to_dict(), [part._attn_implementation for part in parts_of(config)]
+    encoder.linear(model, exact_length=0)
+    assert config.to_dict() == as_dict
+    assert [part._attn_implementation for part in parts_of(config)] == forms
+    assert [(type(part), [*vars(part)]) for part in parts_of(config)] == kinds
+    shared = {id(part) for part in parts_of(config)}
+    assert not [x for x in model.modules() for value in vars(x).values() if id(value) in shared]
+    assert {id(x.config) for x in model.modules() if getattr(x, "config", None) == model.config} == {id(model.config)}
+    assert type(model.config).__name__ == f"Lion{type(config).__name__}"
+    assert model.config.architectures == [f"Lion{encoder.model_class.__name__}"]
+    other = encoder.model_class(config)
+    assert type(other) is encoder.model_class and not [x for x in other.modules() if hasattr(x, "lion")]
+    assert other.config._attn_implementation == "sdpa"
 
 
 def test_decays_stay_float32():
