@@ -25,10 +25,11 @@ from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from modeling_lion import linearize
 from modeling_lion.attention.softmax_window import dense_window_mask
-from modeling_lion.linearized.attention_functions import exact_attention, padding_of
+from modeling_lion.linearized.attention_functions import exact_attention
 from modeling_lion.linearized.branch import InPlaceHead
 from modeling_lion.linearized.classes import class_by_name
 from modeling_lion.linearized.config import InPlaceConfig
+from modeling_lion.tokens import Tokens, read_mask
 
 from .distillation_arguments import STAGES, DistillationArguments, DistillationTrainingArguments
 from .distillation_data import COLUMNS, PROCESSORS, Collator, JoinedTexts, load_data, of_length
@@ -104,34 +105,36 @@ class Comparison:
     def attend(self, module, query, key, value, attention_mask=None, scaling=None, **kwargs):
         output, _ = exact_attention(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
         if isinstance(getattr(module, "lion", None), InPlaceHead):
-            is_real = None if attention_mask is None else padding_of(attention_mask, len(query))
+            tokens = Tokens()
+            if attention_mask is not None:
+                tokens = read_mask(attention_mask, len(query), kwargs.get("sliding_window") is not None)
             with torch.enable_grad(), torch.autocast(query.device.type, enabled=False):
-                error = self.compare(module.lion, query, key, value, output, attention_mask, is_real, scaling)
+                error = self.compare(module.lion, query, key, value, output, attention_mask, tokens, scaling)
             self.errors.append(error)
         return output, None
 
-    def compare(self, head, query, key, value, output, attention_mask, is_real, scaling) -> Tensor:
+    def compare(self, head, query, key, value, output, attention_mask, tokens, scaling) -> Tensor:
         """The squared error of LION's outputs relative to the variance of the encoder's."""
         groups, length = query.shape[1] // key.shape[1], query.shape[2]
         if groups > 1:
             key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
         query, key, value, output = (x.detach().float() for x in (query, key, value, output))
-        tokens = torch.randperm(length, generator=self.generator)[: self.rows].to(query.device)
-        wanted, counts = output[:, tokens], query.new_ones(len(query), len(tokens), 1, 1)
-        if is_real is not None:
-            counts = counts * is_real[:, tokens, None, None]
+        rows = torch.randperm(length, generator=self.generator)[: self.rows].to(query.device)
+        wanted, counts = output[:, rows], query.new_ones(len(query), len(rows), 1, 1)
+        if tokens.is_real is not None:
+            counts = counts * tokens.is_real[:, rows, None, None]
         branches = head.branches
         if self.far and head.window:
             head.branches = "linear"
-            is_far = ~dense_window_mask(query.transpose(1, 2), head.window, is_real, None, tokens)
+            is_far = ~dense_window_mask(query.transpose(1, 2), head.window, tokens, rows)
             if attention_mask is not None:
                 seen = attention_mask if attention_mask.dtype == torch.bool else attention_mask >= 0
-                is_far = is_far & (seen if seen.shape[2] == 1 else seen[:, :, tokens])
-            scores = query[:, :, tokens] @ key.transpose(-1, -2) * (scaling or query.shape[-1] ** -0.5)
+                is_far = is_far & (seen if seen.shape[2] == 1 else seen[:, :, rows])
+            scores = query[:, :, rows] @ key.transpose(-1, -2) * (scaling or query.shape[-1] ** -0.5)
             has_far = is_far.any(-1).transpose(1, 2).unsqueeze(-1)
             scores = scores.masked_fill(~is_far, torch.finfo(scores.dtype).min)
             wanted, counts = (scores.softmax(-1) @ value).transpose(1, 2), counts * has_far
-        found = (head.weights_of_tokens(query, key, is_real, scaling, tokens) @ value).transpose(1, 2)
+        found = (head.weights_of_tokens(query, key, tokens, scaling, rows) @ value).transpose(1, 2)
         head.branches = branches
         mean = (wanted * counts).sum((0, 1)) / counts.sum().clamp(min=1)
         error = ((found - wanted).square() * counts).sum()
