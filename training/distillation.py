@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from hub_upload_lion.convert.in_place import fit_settings, load_encoder, longest_text
+from hub_upload_lion.convert.encoder import fit_settings, load_encoder, longest_text
 from hub_upload_lion.sentence_modules import SETTINGS, copy_modules, encoder_folder
 from scipy.stats import spearmanr
 from torch import Tensor, nn

@@ -15,7 +15,7 @@ from modeling_lion.linearized.config import InPlaceConfig, in_place_feature_maps
 
 from ..checkpoint import fit_length, load_preprocessor, new_folder
 from ..verify import Verification, print_table, verification_table, verify_checkpoint
-from .in_place import convert_encoder
+from .encoder import convert_encoder
 from .original import POSITION_EMBEDDINGS, convert_original_state_dict, infer_config, load_checkpoint, model_class
 
 
