@@ -72,6 +72,7 @@ from modeling_lion.in_transformers.attention_functions import exact_attention, p
 from modeling_lion.in_transformers.in_place_classes import class_by_name
 from modeling_lion.in_transformers.in_place_config import InPlaceConfig
 from modeling_lion.in_transformers.in_place_head import InPlaceHead
+from modeling_lion.mixers.import_mixers import import_mixers
 
 
 NEIGHBOURS = 10
@@ -99,10 +100,10 @@ class DistillationArguments:
     )
     mixer: str | None = field(
         default=None,
-        metadata={
-            "help": "Decays of the linear sum. Not given: lit, or as in a linear encoder.",
-            "choices": ["lit", "decay", "selective"],
-        },
+        metadata={"help": "Decays: lit, decay, selective, or of --mixers. Not given: lit, or as in a linear encoder."},
+    )
+    mixers: list[str] | None = field(
+        default=None, metadata={"help": "Python files that register mixers or feature maps of your own."}
     )
     feature_map: str | None = field(
         default=None,
@@ -623,6 +624,7 @@ def main(args: list[str] | None = None) -> Trainer:
         raise ValueError(
             "--gradient_checkpointing has no effect here: a step keeps the memory of one layer at a time."
         )
+    import_mixers(arguments.mixers or ())
     set_seed(training_args.seed)
     checkpoint = find_checkpoint(training_args)
     name = find_teacher(arguments.model_name_or_path)

@@ -21,7 +21,6 @@ from transformers import PreTrainedModel
 from modeling_lion.attention.reference import reference_attention
 from modeling_lion.in_transformers.in_place_head import InPlaceHead, KeptAttention
 from modeling_lion.layout.layout import Layout
-from modeling_lion.mixers.decay import FixedDecay
 from modeling_lion.modeling_lion import LionAttention
 
 from .checkpoint import find_checkpoint, load_model
@@ -314,7 +313,7 @@ def in_place_numbers(head: InPlaceHead, query: Tensor, key: Tensor, value: Tenso
     heads = query.shape[1]
     decays = torch.ones(heads, dtype=query.dtype)
     if head.decay is not None:
-        log_decay = head.decay(key.transpose(1, 2) if isinstance(head.decay, FixedDecay) else key)  # (heads,), or more
+        log_decay = head.decay(key.transpose(1, 2))  # (heads,), or more
         decays = (log_decay if log_decay.dim() == 1 else log_decay.amin((0, 2))).exp().to(query.dtype)
     bad = ~output.isfinite().all(-1).all(0).transpose(0, 1)  # (heads, length)
     first = torch.where(bad.any(-1), bad.int().argmax(-1), math.inf)

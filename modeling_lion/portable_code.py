@@ -44,6 +44,7 @@ TOKENIZATION = {
 NOT_SHIPPED = (
     "modeling_lion.in_transformers.linearize",
     "modeling_lion.layout.passages",
+    "modeling_lion.mixers.import_mixers",
     "modeling_lion.portable_code",
 )
 CONFIGURATION = (

@@ -57,6 +57,7 @@ class Layout:
 
     cu_seqlens = None  # borders of packed sequences
     is_segment = False  # whether mixers see tokens outside of this layout
+    border_states = None  # what mixers receive from the other segments
 
     def with_halo(self, hidden_states: Tensor, reach: int) -> WithHalo:
         """

@@ -18,6 +18,8 @@ from .mixer import register_mixer
 
 # In tokens, of the fastest head.
 SHORTEST_HALF_LIFE = 0.5
+# In tokens, of the fastest and the slowest head inside another encoder: all reach beyond a window of 64.
+FAR_HALF_LIVES = (256.0, 65_536.0)
 
 
 def logsigmoid(x: Tensor) -> Tensor:
@@ -51,6 +53,33 @@ class FixedDecay(nn.Module):
         return log_decay.view(1, -1, 1).expand(batch, -1, length)
 
 
+class FarDecay(FixedDecay):
+    """`FixedDecay` inside another encoder, where near tokens have a window."""
+
+    def init_own_weights(self, config: PreTrainedConfig) -> None:
+        init.copy_(self.bias, far_decay_logits(len(self.bias)))
+
+
+class KeyDecay(nn.Module):
+    """Log decays log λ_j = logsigmoid(w_h·k_j + b_h) from the keys of another encoder, after its rotation."""
+
+    def __init__(self, num_heads: int, head_dim: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_heads, head_dim))
+        self.bias = nn.Parameter(torch.empty(num_heads))
+
+    def init_own_weights(self, config: PreTrainedConfig) -> None:
+        init.zeros_(self.weight)
+        init.copy_(self.bias, far_decay_logits(len(self.bias)))
+
+    def forward(self, key: Tensor) -> Tensor:
+        """`(batch, length, heads, head_dim)` to `(batch, heads, length)`, float32 or float64."""
+        key = key.transpose(1, 2)
+        dtype = accumulation_dtype(key.dtype)
+        logits = (key.to(dtype) @ self.weight.to(dtype).unsqueeze(-1)).squeeze(-1)
+        return F.logsigmoid(logits + self.bias.to(dtype).unsqueeze(-1))
+
+
 @register_mixer
 class DecayMixer(LinearMixer):
     """
@@ -68,6 +97,10 @@ class DecayMixer(LinearMixer):
 
     def log_decay(self, hidden_states: Tensor) -> Tensor:
         return self.decay(hidden_states.detach())  # backward hooks would wait for their gradient
+
+    @staticmethod
+    def decay_of_keys(num_heads: int, head_dim: int) -> FarDecay:
+        return FarDecay(num_heads)
 
 
 class DecayGate(nn.Linear):
@@ -130,6 +163,10 @@ class SelectiveMixer(LinearMixer):
         first, rest = log_decay.tensor_split((self.num_prefix_tokens,), dim=-1)
         return torch.cat((torch.zeros_like(first), rest), dim=-1)
 
+    @staticmethod
+    def decay_of_keys(num_heads: int, head_dim: int) -> KeyDecay:
+        return KeyDecay(num_heads, head_dim)
+
 
 def initial_decay_logits(config: PreTrainedConfig) -> Tensor:
     """
@@ -152,3 +189,10 @@ def initial_decay_logits(config: PreTrainedConfig) -> Tensor:
     ).repeat_interleave(heads_each)
     decay = torch.exp2(-1 / half_life)
     return torch.logit(decay).float().repeat(config.num_scans)
+
+
+def far_decay_logits(num_heads: int) -> Tensor:
+    """Logits of decays with the half-lives of `FAR_HALF_LIVES`, the longest first, `(num_heads,)`, float32."""
+    shortest, longest = torch.tensor(FAR_HALF_LIVES, dtype=torch.float64).log2()
+    half_life = torch.logspace(longest, shortest, num_heads, base=2.0, dtype=torch.float64)
+    return torch.logit(torch.exp2(-1 / half_life)).float()

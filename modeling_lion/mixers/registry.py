@@ -17,8 +17,11 @@ class MixerTraits:
     """
 
     is_linear: bool
+    is_softmax: bool
     has_decays: bool
     has_memory: bool
+    has_scans: bool
+    has_rotary_positions: bool
     tensor_parallel_plan: dict[str, str] | None
     fields: dict[str, Any] = field(default_factory=dict)
 

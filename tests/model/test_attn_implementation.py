@@ -36,12 +36,8 @@ def calls(monkeypatch):
 
         return call
 
-    interface = modeling_lion.modeling_lion.ALL_ATTENTION_FUNCTIONS
-    for name in list(interface.valid_keys()):
-        if name in CHOICES:
-            monkeypatch.setitem(interface._local_mapping, name, counted(name, interface[name]))
-    eager = staticmethod(counted("eager", LinearMixer.eager_attention))
-    monkeypatch.setattr(LinearMixer, "eager_attention", eager)
+    for name, function in LinearMixer.forms.items():
+        monkeypatch.setitem(LinearMixer.forms, name, counted(name, function))
     return names
 
 
