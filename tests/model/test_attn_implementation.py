@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 from attention_forms import our_frames
-from conftest import LINEAR_MIXERS
+from conftest import LINEAR_MIXERS, WITH_WEIGHTS
 from transformers import AutoModelForMaskedLM, BertConfig, BertModel
 
 import modeling_lion.modeling_lion
@@ -119,6 +119,10 @@ def test_one_kernel_saves_what_another_loads(mixer, kernel, kernels_of, masked_l
 
 def test_weights_from_kernels_that_have_none(encoder, mixer, kernel, log, equal):
     model = encoder.model(mixer, "eager")
+    if mixer not in WITH_WEIGHTS:
+        with pytest.raises(ValueError, match=f"The mixer '{mixer}' has no attention weights"):
+            model(**encoder.inputs(model.config), output_attentions=True)
+        return
     inputs = encoder.inputs(model.config)
     expected = model(**inputs, output_attentions=True)
     model.set_attn_implementation(kernel)
