@@ -114,7 +114,7 @@ class LionAttention(nn.Module):
         attention = self.mixer.forms.get(name)
         if attention is None and name is not None:
             attention = ALL_ATTENTION_FUNCTIONS.get_interface(name, eager_softmax)
-        call = self.mixer(hidden_states, layout, memory, attention)
+        call = self.mixer(hidden_states, layout, memory=memory, attention=attention)
         output = call.attention(*call.inputs)
         output, weights = output if isinstance(output, tuple) else (output, None)
         if weights is None and output_attentions:
