@@ -223,10 +223,11 @@ def errors_of(
     model: PreTrainedModel, samples: list[Tensor], reference: list[Tensor], kernels: Iterable[str]
 ) -> dict[tuple[str, str], tuple[float, str | None]]:
     """
-    By kernel and padding, also of the reference form without padding: the largest error and `None`, or NaN and why
-    nothing was computed.
+    The largest error and `None`, or NaN and why nothing was computed: for each kernel and padding, and for the
+    reference form without padding.
     """
-    traits, found = traits_of(model), {}
+    traits = traits_of(model)
+    found: dict[tuple[str, str], tuple[float, str | None]] = {}
     for kernel in dict.fromkeys((traits.reference, *kernels)):
         model.set_attn_implementation(kernel)
         for padding in traits.paddings if kernel in kernels else ("none",):

@@ -173,8 +173,9 @@ class ConfigChecks(ConfigPart):
             file = stored.get("auto_map", {}).get("AutoConfig", "").split("--")[-1].split(".")[0]
             raise ValueError(
                 f"The stored configuration has `mixer_type` {name!r}, which no imported file registers: import the "
-                f"file of its class{f', as {file}.py beside the weights has it' if file else ''}; or load with "
-                "trust_remote_code=True in a process that does not import modeling_lion."
+                f"file of its class{f', as {file}.py beside the weights has it' if file else ''} (--mixers of "
+                "commands and scripts); or load with trust_remote_code=True in a process that does not import "
+                "modeling_lion."
             )
         if stored["pooling"] in DELETED_POOLINGS:
             raise ValueError(f"The stored configuration has `pooling` {stored['pooling']!r}. {CONVERT_AGAIN}")

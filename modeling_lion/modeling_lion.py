@@ -112,7 +112,7 @@ class LionAttention(nn.Module):
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
         name = self.mixer.attention_name(bool(output_attentions))
         attention = self.mixer.forms.get(name)
-        if attention is None and name is not None:
+        if attention is None and name:
             attention = ALL_ATTENTION_FUNCTIONS.get_interface(name, eager_softmax)
         call = self.mixer(hidden_states, layout, memory=memory, attention=attention)
         output = call.attention(*call.inputs)

@@ -21,7 +21,7 @@ def in_place_feature_maps() -> list[str]:
 
 
 def in_place_mixers() -> list[str]:
-    """Those of linear attention whose decays can be made of keys."""
+    """The mixers of linear attention whose decays can be made of keys."""
     return [name for name, mixer in MIXERS.items() if getattr(mixer, "decay_of_keys", None) is not None]
 
 

@@ -133,11 +133,11 @@ class Mixer(nn.Module):
         """Whether its `forward` takes batches with padding as they are."""
         return type(self).forward is not Mixer.forward
 
-    def attention_name(self, output_attentions: bool) -> str | None:
-        """The name among `forms`, or of a function of transformers, that computes attention; `None` without any."""
+    def attention_name(self, output_attentions: bool) -> str:
+        """The name among `forms`, or of a function of transformers, that computes attention; "" without any."""
         name = self.config._attn_implementation
         if name not in self.forms:
-            name = "auto" if "auto" in self.forms else next(iter(self.forms), None)
+            name = "auto" if "auto" in self.forms else next(iter(self.forms), "")
         return "eager" if name == "auto" and output_attentions and "eager" in self.forms else name
 
     def mix(
@@ -170,10 +170,10 @@ class Mixer(nn.Module):
             hidden_states: `(batch, length, hidden_size)`.
             layout: padding, packing and positions of the tokens (layout/layout.py).
             memory: a second stream of hidden states, which only some mixers read and write.
-            attention: the function named by `attention_name`; `None` if only the inputs are needed.
+            attention: the function named by `attention_name`; `None` without one, or if only inputs are needed.
         """
         around = layout.with_halo(hidden_states, self.reach or 0)
-        options = {"attention": attention, "border_states": layout.border_states}
+        options: dict[str, Any] = {"attention": attention, "border_states": layout.border_states}
         mix = partial(self.mix, **{name: given for name, given in options.items() if given is not None})
 
         def mixed(hidden_states: Tensor) -> Tensor:

@@ -157,7 +157,7 @@ def test_copies(case, mixer, kernels_of):
 
 
 def check_initialised(model, config):
-    """Of a mixer from elsewhere all is set, to values of its own, but for the projections that it has of `Mixer`."""
+    """A mixer from elsewhere has values of its own, all of them set, but for the projections that `Mixer` makes."""
     projections = tuple(f"mixer.{x}_proj.weight" for x in "qkv")
     norms = {f"{name}." for name, module in model.named_modules() if isinstance(module, nn.LayerNorm | nn.RMSNorm)}
     for name, weight in model.state_dict().items():
