@@ -35,11 +35,11 @@ from docstrings import write_docstrings
 from measure import CHECKPOINT, append_rows, make_parser
 from report import write_pages
 from retrieval_lion.sources import check_source
-from script_tools.data_files import find_texts
 from tokenization_lion import LionTokenizer
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
+from training_lion.scripts.data_files import find_texts
 from trainings import CACHE_DIR, Data, Experiment, make_trainer, sizes, start, tiny
 from transformers import AutoModel, AutoTokenizer, TrainingArguments
 

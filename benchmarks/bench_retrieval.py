@@ -46,9 +46,9 @@ from report import write_pages
 from retrieval_lion.docstrings import docstrings, module_name, split_paragraphs
 from retrieval_lion.documents import files_of_package
 from retrieval_lion.sources import check_source
-from script_tools.passages import mean_and_error
 from torch import Tensor
 from torch.nn import functional as F
+from training_lion.scripts.passages import mean_and_error
 from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
 
 import modeling_lion  # noqa: F401 (the Auto classes know LION from here on)

@@ -18,8 +18,8 @@ from measure import RESULTS
 from peers.auto_classes import peer_class
 from peers.mamba import MAMBA_PEERS, BidirectionalMamba
 from reports.names import COLORS
-from script_tools.training import accuracy
 from tasks.generated import NO_LABEL, PAD_ID, TASKS, load_task
+from training_lion.scripts.training import accuracy
 from transformers import Trainer, TrainingArguments, set_seed
 
 from configuration_lion import LionConfig, published_fields

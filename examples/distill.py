@@ -36,21 +36,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import script_tools  # noqa: F401 (before transformers, which it makes quiet)
 import torch
+import training_lion.scripts  # noqa: F401 (before transformers, which it makes quiet)
 from datasets import Audio, DatasetDict, load_dataset
 from docstrings import write_docstrings
 from hub_upload_lion.convert.in_place import fit_settings, load_encoder, longest_text
 from hub_upload_lion.sentence_modules import SETTINGS, copy_modules, encoder_folder
 from scipy.io import wavfile
 from scipy.stats import spearmanr
-from script_tools.arguments import parse_arguments
-from script_tools.checkpoints import find_checkpoint
-from script_tools.data_files import check_files, load_files
-from script_tools.training import save_metrics, train
 from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
+from training_lion.scripts.arguments import parse_arguments
+from training_lion.scripts.checkpoints import find_checkpoint
+from training_lion.scripts.data_files import check_files, load_files
+from training_lion.scripts.training import save_metrics, train
 from transformers import (
     AttentionMaskInterface,
     AutoConfig,
@@ -68,10 +68,10 @@ from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from modeling_lion import linearize
 from modeling_lion.attention.softmax_window import dense_window_mask
-from modeling_lion.in_transformers.attention_functions import exact_attention, padding_of
-from modeling_lion.in_transformers.in_place_classes import class_by_name
-from modeling_lion.in_transformers.in_place_config import InPlaceConfig
-from modeling_lion.in_transformers.in_place_head import InPlaceHead
+from modeling_lion.linearized.attention_functions import exact_attention, padding_of
+from modeling_lion.linearized.branch import InPlaceHead
+from modeling_lion.linearized.classes import class_by_name
+from modeling_lion.linearized.config import InPlaceConfig
 from modeling_lion.mixers.import_mixers import import_mixers
 
 

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from datasets import Dataset, List, load_dataset
 from scipy.stats import pearsonr, spearmanr
-from script_tools import arguments, class_names, data_files, models, training
-from script_tools.arguments import option
 from sklearn.metrics import f1_score, matthews_corrcoef
+from training_lion.scripts import arguments, class_names, data_files, models, training
+from training_lion.scripts.arguments import option
 from transformers import AutoModelForSequenceClassification, EvalPrediction, Trainer, TrainingArguments
 from transformers.tokenization_utils_base import LARGE_INTEGER
 

@@ -19,8 +19,8 @@ import torch
 from datasets import ClassLabel, Dataset, load_dataset
 from datasets import Image as ImageColumn
 from PIL import Image
-from script_tools import arguments, class_names, data_files, image_files, models, training
-from script_tools.arguments import option
+from training_lion.scripts import arguments, class_names, data_files, image_files, models, training
+from training_lion.scripts.arguments import option
 from transformers import AutoModelForImageClassification, Trainer, TrainingArguments
 
 

@@ -20,9 +20,9 @@ import numpy as np
 import torch
 from datasets import Dataset
 from PIL import Image, ImageOps
-from script_tools import arguments, class_names, image_files, models, training
-from script_tools.arguments import option
 from tqdm.auto import tqdm
+from training_lion.scripts import arguments, class_names, image_files, models, training
+from training_lion.scripts.arguments import option
 from transformers import AutoModelForSemanticSegmentation, EvalPrediction, Trainer, TrainingArguments
 
 

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from datasets import Dataset, List
-from script_tools import arguments, class_names, data_files, models, training
-from script_tools.arguments import option
 from sklearn.metrics import f1_score
+from training_lion.scripts import arguments, class_names, data_files, models, training
+from training_lion.scripts.arguments import option
 from transformers import AutoModelForTokenClassification, DataCollatorForTokenClassification, EvalPrediction, Trainer
 
 

@@ -4,12 +4,12 @@
 from transformers import PreTrainedModel
 
 from configuration_lion import AUTO_MODELS
+from configuration_lion.registry import find_mixer
 from modeling_lion.attention.implementation_names import attention_names
-from modeling_lion.in_transformers.attention_functions import FORMS_IN_PLACE
-from modeling_lion.in_transformers.in_place_config import InPlaceConfig
-from modeling_lion.in_transformers.in_place_head import InPlaceHead
-from modeling_lion.in_transformers.model_inputs import longest_text
-from modeling_lion.mixers.registry import find_mixer
+from modeling_lion.linearized.attention_functions import FORMS_IN_PLACE
+from modeling_lion.linearized.branch import InPlaceHead
+from modeling_lion.linearized.config import InPlaceConfig
+from modeling_lion.linearized.model_inputs import longest_text
 
 
 MODALITIES = {"input_ids": "text", "pixel_values": "image", "input_values": "audio"}

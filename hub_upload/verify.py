@@ -21,9 +21,9 @@ from transformers import PreTrainedModel
 
 from modeling_lion.attention.lion_attention import DECAYS_ONLY
 from modeling_lion.attention.reference import reference_attention
-from modeling_lion.in_transformers.in_place_head import InPlaceHead, KeptAttention
-from modeling_lion.layout.layout import Layout
+from modeling_lion.linearized.branch import InPlaceHead, KeptAttention
 from modeling_lion.modeling_lion import LionAttention
+from modeling_lion.sequence.layout import Layout
 
 from .checkpoint import find_checkpoint, load_model
 from .sample_inputs import model_batches, sample_inputs

@@ -7,7 +7,7 @@ from transformers import PreTrainedConfig
 from transformers import initialization as init
 
 from .blocks import make_norm
-from .layout.input_checks import check_ids
+from .sequence.input_checks import check_ids
 
 
 class LionTextEmbeddings(nn.Module):
@@ -34,7 +34,7 @@ class LionTextEmbeddings(nn.Module):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
     ) -> Tensor:
-        """`position_ids` come from `text_layout` (layout/text.py), `(batch or 1, length)`."""
+        """`position_ids` come from `text_layout` (sequence/text.py), `(batch or 1, length)`."""
         if inputs_embeds is None:
             # An adapter around the table may have no `num_embeddings` (peft: `trainable_token_indices`).
             vocab_size = getattr(self.word_embeddings, "num_embeddings", self.config.vocab_size)

@@ -37,6 +37,9 @@ from transformers.utils import TransformersKwargs, auto_docstring
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
+from configuration_lion.configuration_lion import LionConfig
+from configuration_lion.registry import find_mixer
+
 from .attention.implementation_names import (
     SupportsSoftmax,
     attention_names,
@@ -48,20 +51,18 @@ from .attention.plan import CallPlan
 from .attention.report import AttentionReport, attention_report
 from .attention.tracing import is_readable
 from .blocks import LionMaskedLMHead, LionMLP, LionPooler, make_norm
-from .configuration_lion import LionConfig
 from .embeddings import LionImageEmbeddings, LionTextEmbeddings, join_patches, patch_grid
-from .layout.input_checks import check_inputs
-from .layout.layout import Layout
-from .layout.rotary import rotary_embeddings, rotary_tables
-from .layout.scans import image_layout
-from .layout.segments import SEGMENT_LENGTH, encode_in_segments, goes_in_segments
-from .layout.sequence_parallel import SequenceParallelModel, shared_layout
-from .layout.text import real_tokens, text_layout
-from .layout.tiles import is_faster_in_tiles
 from .loading import LoadedModel, check_config
 from .mixers.mixer import Mixer, check_own_weights, init_own_weights, start_by_fan_in
-from .mixers.registry import find_mixer
 from .mixers.softmax import SlidingMixer, SoftmaxMixer, eager_softmax
+from .sequence.input_checks import check_inputs
+from .sequence.layout import Layout
+from .sequence.rotary import rotary_embeddings, rotary_tables
+from .sequence.scans import image_layout
+from .sequence.segments import SEGMENT_LENGTH, encode_in_segments, goes_in_segments
+from .sequence.sequence_parallel import SequenceParallelModel, shared_layout
+from .sequence.text import real_tokens, text_layout
+from .sequence.tiles import is_faster_in_tiles
 
 
 def mixer_class(config: LionConfig, layer_type: str) -> type[Mixer]:
@@ -101,7 +102,7 @@ class LionAttention(nn.Module):
         """
         Args:
             hidden_states: `(batch, length, hidden_size)`.
-            layout: padding, packing, rotary tables, scans and halos (layout/layout.py).
+            layout: padding, packing, rotary tables, scans and halos (sequence/layout.py).
             memory: a second stream of hidden states, which only some mixers read and write (mixers/luna.py).
 
         Returns:

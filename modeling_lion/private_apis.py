@@ -11,19 +11,10 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
-from transformers import GenerationConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.utils.output_capturing import _CAN_RECORD_REGISTRY
-
-
-def default_generation_parameters() -> list[str]:
-    """
-    Arguments of generation, which transformers allows in a configuration although they are not fields. Without the
-    function they would be refused like other unknown names.
-    """
-    function = getattr(GenerationConfig, "_get_default_generation_params", dict)
-    return list(function())
 
 
 def phi_rotary_embedding() -> type[nn.Module]:

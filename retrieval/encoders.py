@@ -12,9 +12,9 @@ from transformers import PreTrainedModel
 
 from modeling_lion import encode_passages
 from modeling_lion.attention.numerics import has_fast_bfloat16
-from modeling_lion.layout.passages import LONGEST, PassageEncoder
 
 from .documents import Document
+from .passages import LONGEST, PassageEncoder
 from .sources import base_of_adapter, check_source
 
 

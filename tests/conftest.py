@@ -21,9 +21,9 @@ import transformers
 from graphs import traced_once  # noqa: F401, a fixture
 
 import modeling_lion
+from configuration_lion import registry
 from modeling_lion import LionConfig
 from modeling_lion.attention.implementation_names import attention_names
-from modeling_lion.mixers import registry
 from modeling_lion.portable_code import is_own
 
 

@@ -9,9 +9,9 @@ from tokenization_lion import lion_image_processor
 from transformers.image_utils import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 
 from configuration_lion import LionConfig
+from configuration_lion.registry import FEATURE_MAPS
 from modeling_lion import LionForImageClassification, LionForMaskedLM, LionForSequenceClassification
-from modeling_lion.in_transformers.in_place_config import in_place_feature_maps, in_place_mixers
-from modeling_lion.mixers.registry import FEATURE_MAPS
+from modeling_lion.linearized.config import in_place_feature_maps, in_place_mixers
 
 from ..checkpoint import fit_length, load_preprocessor, new_folder
 from ..verify import Verification, print_table, verification_table, verify_checkpoint

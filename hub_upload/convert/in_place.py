@@ -9,8 +9,8 @@ from transformers import AutoConfig, PreTrainedModel
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from modeling_lion import linearize
-from modeling_lion.in_transformers.in_place_config import is_lion
-from modeling_lion.in_transformers.model_inputs import longest_text
+from modeling_lion.linearized.config import is_lion
+from modeling_lion.linearized.model_inputs import longest_text
 
 from ..checkpoint import fit_length, load_complete, load_preprocessor, new_folder
 from ..sentence_modules import SETTINGS, copy_modules, encoder_folder, model_of_encoder

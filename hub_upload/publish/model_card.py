@@ -19,10 +19,10 @@ from huggingface_hub import (
 )
 from transformers import PreTrainedModel
 
+from configuration_lion.registry import find_mixer
 from modeling_lion.attention.lion_attention import DECAYS_ONLY
-from modeling_lion.in_transformers.in_place_config import InPlaceConfig, type_of_source
+from modeling_lion.linearized.config import InPlaceConfig, type_of_source
 from modeling_lion.mixers.mixer import Mixer
-from modeling_lion.mixers.registry import find_mixer
 from modeling_lion.portable_code import is_own
 
 from ..traits import InPlaceTraits, traits_of

@@ -8,7 +8,7 @@ transformers' default; with a name of transformers, other layers use "auto"; "ea
 
 from transformers import PreTrainedConfig
 
-from ..mixers.registry import find_mixer
+from configuration_lion.registry import find_mixer
 
 
 FORMS = ("auto", "parallel", "chunk", "rnn")

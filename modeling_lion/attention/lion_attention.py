@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from .decay import NO_DECAY, LogDecay, check_decay_shape, finite_log_decay
+from .decay_mask import NO_DECAY, LogDecay, check_decay_shape, finite_log_decay
 from .export_graph import LONGEST_FULL_FORM, graph_auto_body, graph_chunk_body, is_exporting_a_choice, mean_width
 from .implementation_names import FORMS
 from .kernels import KERNELS, backend_of

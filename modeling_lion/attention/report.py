@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from .decay import LogDecay, decay_mask_rows, finite_log_decay, is_per_head, over_tokens
+from .decay_mask import LogDecay, decay_mask_rows, finite_log_decay, is_per_head, over_tokens
 from .lion_attention import DECAYS_ONLY, lion_attention
 from .numerics import accumulation_dtype, normalize
 

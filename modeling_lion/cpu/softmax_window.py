@@ -22,13 +22,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..attention.custom_operator import NAMESPACE
-from ..attention.decay import cut_evenly
+from ..attention.decay_mask import cut_evenly
 from ..attention.kernels import register_kernels
 from ..attention.numerics import accumulation_dtype, save_for_backward, saved_for_backward
 from ..attention.softmax_window import LARGE_BLOCK, SMALL_BLOCK, TILE_ELEMENTS
 from ..attention.softmax_window_plain import window_mask
 from ..private_apis import fused_attention_with_sums, softmax_backward_
-from .common import Scratch
+from .scratch import Scratch
 
 
 # Queries in a block of torch's fused attention.

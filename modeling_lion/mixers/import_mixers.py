@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 
-from .registry import MIXERS
+from configuration_lion.registry import MIXERS
 
 
 def import_mixers(files: Iterable[str | Path]) -> list[str]:

@@ -11,21 +11,22 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers.utils import logging
 
-from ..attention.decay import NO_DECAY, LogDecay, check_decay_shape
+from configuration_lion.registry import find_feature_map
+
+from ..attention.decay_mask import NO_DECAY, LogDecay, check_decay_shape
 from ..attention.implementation_names import FORMS
 from ..attention.lion_attention import DECAYS_ONLY, lion_attention
 from ..attention.numerics import without_autocast
 from ..attention.plan import CallPlan, planned
-from ..layout.border_states import BorderStates, segment_states
-from ..layout.conv_borders import ConvBorders
-from ..layout.halo import WithHalo, reach_of
-from ..layout.layout import Layout, PositionEmbeddings
-from ..layout.rotary import rotate
-from ..layout.tiles import TokenTile
+from ..sequence.border_states import BorderStates, segment_states
+from ..sequence.conv_borders import ConvBorders
+from ..sequence.halo import WithHalo, reach_of
+from ..sequence.layout import Layout, PositionEmbeddings
+from ..sequence.rotary import rotate
+from ..sequence.tiles import TokenTile
 from .local_window import LocalWindow
 from .mixer import AttentionCall, Mixer, register_mixer
 from .padding import absent, make_padding_absent
-from .registry import find_feature_map
 from .short_conv import ShortConv, fused_convolution
 
 
@@ -80,7 +81,7 @@ class LinearMixer(Mixer):
     ) -> AttentionCall:
         """
         `Mixer.forward`. The inputs are query and key, after the feature map, value, and the log decays, of `scans *
-        heads` heads: a scan is an order in which tokens are read (layout/scans.py), with its own decays.
+        heads` heads: a scan is an order in which tokens are read (sequence/scans.py), with its own decays.
         """
         around = layout.with_halo(hidden_states, self.reach)
         query, key, value, *near = self.features(around, layout)

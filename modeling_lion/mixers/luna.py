@@ -19,7 +19,7 @@ from transformers import initialization as init
 
 from ..attention.numerics import accumulation_dtype, divide, without_autocast
 from ..attention.packing import sequence_of_each_token
-from ..layout.layout import Layout
+from ..sequence.layout import Layout
 from .feature_map import elu
 from .mixer import AttentionCall, register_mixer
 from .softmax import SoftmaxMixer, eager_softmax

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers import initialization as init
 
+from configuration_lion.registry import MIXERS
+
 from ..attention.implementation_names import FORMS
-from ..layout.border_states import BorderStates, pass_borders
-from ..layout.layout import Layout
+from ..sequence.border_states import BorderStates, pass_borders
+from ..sequence.layout import Layout
 from .each_sequence import each_sequence
 from .local_window import LocalWindow
-from .registry import MIXERS
 
 
 class AttentionCall(NamedTuple):
@@ -168,7 +169,7 @@ class Mixer(nn.Module):
 
         Args:
             hidden_states: `(batch, length, hidden_size)`.
-            layout: padding, packing and positions of the tokens (layout/layout.py).
+            layout: padding, packing and positions of the tokens (sequence/layout.py).
             memory: a second stream of hidden states, which only some mixers read and write.
             attention: the function named by `attention_name`; `None` without one, or if only inputs are needed.
         """

@@ -1,14 +1,14 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
 Padding, folded into what linear mixers compute (SPEC §4): a padded token has key 0 and λ = 1, and is 0 to a
-convolution, so that attention does not know of it. layout/text.py reads the masks that users pass;
-windows and convolutions skip padding between real tokens by attention/packing.py and layout/unpadded.py.
+convolution, so that attention does not know of it. sequence/text.py reads the masks that users pass;
+windows and convolutions skip padding between real tokens by attention/packing.py and sequence/unpadded.py.
 """
 
 import torch
 from torch import Tensor
 
-from ..attention.decay import is_per_head
+from ..attention.decay_mask import is_per_head
 
 
 def make_padding_absent(key: Tensor, log_decay: Tensor | None, is_real: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -22,10 +22,10 @@ from ..attention.implementation_names import softmax_name
 from ..attention.packing import sequence_of_each_token
 from ..attention.softmax_window import dense_window_mask, sliding_attention, window_positions
 from ..attention.tracing import is_readable
-from ..layout.halo import reach_of
-from ..layout.layout import Layout
-from ..layout.rotary import rotate
-from ..layout.tiles import TokenTile
+from ..sequence.halo import reach_of
+from ..sequence.layout import Layout
+from ..sequence.rotary import rotate
+from ..sequence.tiles import TokenTile
 from .mixer import AttentionCall, Mixer, register_mixer
 
 

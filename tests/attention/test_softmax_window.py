@@ -21,7 +21,7 @@ from modeling_lion.attention import softmax_window_plain
 from modeling_lion.attention.numerics import accumulation_dtype
 from modeling_lion.attention.softmax_window import sliding_attention
 from modeling_lion.cpu import softmax_window as cpu_sliding
-from modeling_lion.cpu.common import Scratch
+from modeling_lion.cpu.scratch import Scratch
 
 
 FORMS = ["dense", "blocks", "by hand"]

@@ -54,7 +54,7 @@ def test_each_file_has_its_own_type(model, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # which `datasets` leaves when it streams
 def test_files_of_several_types_are_read_with_the_same_rows(tmp_path):
-    module = import_module("script_tools.data_files")
+    module = import_module("training_lion.scripts.data_files")
     files = {"train": "a.csv", "validation": "b.jsonl", "predict": "c.parquet"}
     files = module.check_files({split: write(tmp_path / name) for split, name in files.items()}, module.TABLES)
     for streaming in (False, True):
@@ -99,11 +99,13 @@ def test_tables_with_other_separators_are_refused(tmp_path):
     file = tmp_path / "train.csv"
     file.write_text("text;label\nA lion roars.;good\n")
     with pytest.raises(ValueError, match=r"has one column, 'text;label': separate columns by commas, not by ';'"):
-        import_module("script_tools.data_files").load_files({"train": str(file)}, cache_dir=str(tmp_path / "cache"))
+        import_module("training_lion.scripts.data_files").load_files(
+            {"train": str(file)}, cache_dir=str(tmp_path / "cache")
+        )
 
 
 def test_numbers_of_labels():
-    module = import_module("script_tools.class_names")
+    module = import_module("training_lion.scripts.class_names")
     assert module.number_names({"b": "row 1"}, "ab", "It") == {"a": 0, "b": 1}
     assert module.number_names({"1": "row 1", "0": "row 2"}, "ab", "It", has_numbers=True) == {"0": 0, "1": 1}
     assert module.number_names({"1": "row 1"}, ["1", "0"], "It", has_numbers=True) == {"1": 0, "0": 1}

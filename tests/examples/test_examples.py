@@ -16,8 +16,8 @@ from huggingface_hub.errors import StrictDataclassError
 from PIL import Image
 from transformers import AutoModelForImageClassification, AutoModelForMaskedLM, TrainingArguments, pipeline
 
+from configuration_lion.registry import MIXERS
 from modeling_lion import LionConfig, LionForImageClassification, LionForMaskedLM, LionTokenizer
-from modeling_lion.mixers.registry import MIXERS
 
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -105,7 +105,7 @@ def test_mlm_leaves_metrics_and_a_folder_that_loads(text_files, tmp_path):
 
 
 def test_going_on_with_another_vocabulary_is_refused(tmp_path):
-    run_mlm, Setup = import_module("run_mlm"), import_module("script_tools.training").Setup
+    run_mlm, Setup = import_module("run_mlm"), import_module("training_lion.scripts.training").Setup
     text = "a lion sleeps where the tall dry grass of the plain gives shade and wakes when night falls"
     datasets = {"train": Dataset.from_dict({"text": [text]})}
     full = len(run_mlm.train_tokenizer(datasets["train"], LionConfig(), 5000))

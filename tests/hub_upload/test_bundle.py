@@ -11,10 +11,10 @@ from pathlib import Path
 import hub_upload_lion
 import pytest
 import torch
+from deploy_lion.cli import COMMANDS, main
 from hub_checkpoints import TEXTS, image_checkpoint, linear_checkpoint, text_checkpoint, text_tokenizer
 from hub_upload_lion import create_bundle, load_in_clean_process
 from hub_upload_lion.checkpoint import load_model
-from hub_upload_lion.cli import COMMANDS, main
 from hub_upload_lion.publish.bundle import format_size, is_bundle, open_bundle
 from hub_upload_lion.publish.refusals import find_refusals
 from safetensors.torch import load_file, save_file
@@ -26,7 +26,7 @@ from configuration_lion import AUTO_MODELS
 from modeling_lion import LionForMaskedLM, LionTokenizer
 from modeling_lion.attention.implementation_names import FORMS
 from modeling_lion.attention.lion_attention import lion_attention
-from modeling_lion.in_transformers.attention_functions import FORMS_IN_PLACE
+from modeling_lion.linearized.attention_functions import FORMS_IN_PLACE
 from modeling_lion.mixers.linear import LinearMixer
 from modeling_lion.portable_code import portable_code
 
@@ -355,7 +355,7 @@ def test_the_version_is_that_of_pyproject(capsys):
 
 
 def test_importing_is_light():
-    code = "import sys, hub_upload_lion, hub_upload_lion.cli; sys.exit('torch' in sys.modules)"
+    code = "import sys, hub_upload_lion, deploy_lion.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
+from deploy_lion.app.panels import load_served
+from deploy_lion.cli import main
 from hub_checkpoints import RECOMMENDED, SMALL, image_checkpoint, linear_checkpoint, preset_checkpoint, text_checkpoint
 from hub_upload_lion import verify_checkpoint
-from hub_upload_lion.app.panels import load_served
 from hub_upload_lion.checkpoint import find_checkpoint, load_model
-from hub_upload_lion.cli import main
 from hub_upload_lion.sample_inputs import pad_sequences, sample_inputs
 from hub_upload_lion.verify import ALLOWANCE, KernelError, numerics_report
 from PIL import Image
@@ -18,11 +18,11 @@ from transformers import AutoModel, BertConfig
 from modeling_lion import LionConfig, LionModel
 from modeling_lion.attention.implementation_names import FORMS
 from modeling_lion.attention.lion_attention import lion_attention
-from modeling_lion.in_transformers import attention_functions
-from modeling_lion.in_transformers.attention_functions import FORMS_IN_PLACE
-from modeling_lion.in_transformers.in_place_head import InPlaceHead
-from modeling_lion.layout.unpadded import Unpadded
+from modeling_lion.linearized import attention_functions
+from modeling_lion.linearized.attention_functions import FORMS_IN_PLACE
+from modeling_lion.linearized.branch import InPlaceHead
 from modeling_lion.mixers.linear import LinearMixer
+from modeling_lion.sequence.unpadded import Unpadded
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from modeling_lion import LionConfig, LionModel
-from modeling_lion.mixers.decay import SelectiveMixer
+from modeling_lion.mixers.selective import SelectiveMixer
 from modeling_lion.mixers.softmax import SlidingMixer, SoftmaxMixer
 
 

@@ -18,11 +18,11 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, BertConfig, BertModel
 from transformers import initialization as init
 
+from configuration_lion import registry
 from modeling_lion import LionConfig, LionModel, linearize, register_mixer
-from modeling_lion.mixers import registry
-from modeling_lion.mixers.decay import SelectiveMixer
 from modeling_lion.mixers.linear import LinearMixer
 from modeling_lion.mixers.mixer import Mixer
+from modeling_lion.mixers.selective import SelectiveMixer
 
 
 ROOT = Path(__file__).parents[2]
@@ -202,7 +202,7 @@ def test_a_mixer_that_brings_nothing():
 
 
 def make_layout():
-    from modeling_lion.layout.layout import Layout
+    from modeling_lion.sequence.layout import Layout
 
     return Layout()
 

@@ -8,10 +8,6 @@ from torch._subclasses import FakeTensorMode
 from torch.nn import functional as F
 
 from modeling_lion import LionConfig, LionForMaskedLM
-from modeling_lion.layout.conv_borders import ConvBorders
-from modeling_lion.layout.layout import Layout
-from modeling_lion.layout.scans import image_layout
-from modeling_lion.layout.unpadded import Unpadded, take
 from modeling_lion.mixers import short_conv
 from modeling_lion.mixers.linear import LitMixer
 from modeling_lion.mixers.padding import absent
@@ -23,6 +19,10 @@ from modeling_lion.mixers.short_conv import (
     has_fast_convolution,
     sum_of_shifted,
 )
+from modeling_lion.sequence.conv_borders import ConvBorders
+from modeling_lion.sequence.layout import Layout
+from modeling_lion.sequence.scans import image_layout
+from modeling_lion.sequence.unpadded import Unpadded, take
 
 
 LINEAR_MIXERS = ["lit", "decay", "selective"]

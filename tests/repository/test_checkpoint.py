@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hub_upload_lion import ExportedModel
+from deploy_lion import ExportedModel
 from hub_upload_lion.publish.clean_process import run_in_clean_process
 from made_once import made_by_recipes
 from retrieval_lion.documents import Document

@@ -19,6 +19,7 @@ FOLDERS = (
     "training",
     "retrieval",
     "hub_upload",
+    "deploy",
     "examples",
     "benchmarks",
 )

@@ -106,8 +106,8 @@ def test_scripts_and_the_command_take_the_arguments(monkeypatch):
         monkeypatch.setattr(sys, "argv", [*entry, "--help"])
         with contextlib.redirect_stdout(io.StringIO()) as output, pytest.raises(SystemExit) as stop:
             if entry[0] == "lion":
-                monkeypatch.delitem(sys.modules, "hub_upload_lion.cli", raising=False)
-                runpy.run_module("hub_upload_lion.cli", run_name="__main__")
+                monkeypatch.delitem(sys.modules, "deploy_lion.cli", raising=False)
+                runpy.run_module("deploy_lion.cli", run_name="__main__")
             else:
                 runpy.run_path(str(ROOT / entry[0]), run_name="__main__")
         assert stop.value.code == 0

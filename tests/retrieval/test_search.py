@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from deploy_lion import cli
 from hub_checkpoints import text_checkpoint
-from hub_upload_lion import cli
 from retrieval_lion import documents as texts
 from retrieval_lion import encoders, sources
 from retrieval_lion.documents import Document

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 from transformers import initialization as init
 
 from modeling_lion import register_mixer
-from modeling_lion.layout.border_states import BorderStates
 from modeling_lion.mixers.mixer import Mixer
+from modeling_lion.sequence.border_states import BorderStates
 
 
 CHUNK = 8
