@@ -178,7 +178,7 @@ class Mixer(nn.Module):
         mix = partial(self.mix, **{name: given for name, given in options.items() if given is not None})
 
         def mixed(hidden_states: Tensor) -> Tensor:
-            return around.own(each_sequence(mix, hidden_states, around.is_real, layout.cu_seqlens))
+            return around.own(each_sequence(mix, hidden_states, around.tokens))
 
         return AttentionCall(mixed, (around.hidden_states,))
 
