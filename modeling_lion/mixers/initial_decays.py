@@ -10,6 +10,8 @@ from transformers import PreTrainedConfig
 
 # In tokens, of the fastest head.
 SHORTEST_HALF_LIFE = 0.5
+# In tokens, of the fastest and the slowest head inside another encoder: all reach beyond a window of 64.
+FAR_HALF_LIVES = (256.0, 65_536.0)
 
 
 def initial_decay_logits(config: PreTrainedConfig) -> Tensor:
@@ -33,3 +35,10 @@ def initial_decay_logits(config: PreTrainedConfig) -> Tensor:
     ).repeat_interleave(heads_each)
     decay = torch.exp2(-1 / half_life)
     return torch.logit(decay).float().repeat(config.num_scans)
+
+
+def far_decay_logits(num_heads: int) -> Tensor:
+    """Logits of decays with the half-lives of `FAR_HALF_LIVES`, the longest first, `(num_heads,)`, float32."""
+    shortest, longest = torch.tensor(FAR_HALF_LIVES, dtype=torch.float64).log2()
+    half_life = torch.logspace(longest, shortest, num_heads, base=2.0, dtype=torch.float64)
+    return torch.logit(torch.exp2(-1 / half_life)).float()
