@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..documents import Document, documents_of, files_of_folder, files_of_package
-from ..encoders import SentenceEncoder, load_encoder
+from ..encoders import READING, SentenceEncoder, load_encoder
 from ..sources import files_of_model
 from .index import Index, nearest_line
 from .vectors import VECTORS, SavedVectors
@@ -88,7 +88,7 @@ class Searcher:
         begin = time.monotonic()
         folder, package = request["folder"], request["package"]
         source = folder if package is None else f"package {package}"
-        about = repr((source, self.model, self.files, request["one_pass"]))
+        about = repr((source, self.model, self.files, request["one_pass"], READING))
         path = Path(request["cache_dir"]) / hashlib.sha256(about.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         key = path.with_suffix(f".{request['index']}")
         if key not in self.sources:
@@ -110,12 +110,14 @@ class Searcher:
                 is_first_given = True
                 yield {"first": best(query, index, encoder, request["top"])}
         found = best(query, index, encoder, request["top"]) if query else []
+        if lost := encoder.cut.sentence():
+            yield {"message": lost}
         yield {"answers": found, "progress": index.passages()}
 
 
 def best(query: str, index: Index, encoder: SentenceEncoder, top: int) -> list[dict]:
     """The answers to a query, from what has been read."""
-    (of_query,) = encoder.encode_texts([query])
+    (of_query,) = encoder.encode_queries([query])
     found = []
     for answer in index.search(of_query, top):
         line, place = nearest_line(encoder, of_query, answer)

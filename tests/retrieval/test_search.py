@@ -46,7 +46,10 @@ class BagOfWords:
     in_pieces = True
 
     def __init__(self):
-        self.count = 0
+        self.count, self.cut = 0, encoders.Cut()
+
+    def encode_queries(self, texts):
+        return self.encode_texts(texts)
 
     def vector(self, text: str) -> torch.Tensor:
         vector = torch.zeros(4096)

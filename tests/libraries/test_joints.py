@@ -1,0 +1,189 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+What is right alone is right where it meets others: an encoder's prompts, a tokenizer's special tokens, limits of length,
+graphs in a server, traces. Each test has the right value of a public kind of report; add yours.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from deploy_lion import cli
+from retrieval_lion import encoders
+from retrieval_lion.documents import Document
+from retrieval_lion.passages import encode_passages
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import TemplateProcessing
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+from modeling_lion import LionConfig, LionModel
+
+
+WORDS = "a the lion owl sleeps roars hunts at night in shade of tall trees query document find : . ,".split()
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+PROMPTS = {"query": "query : find ", "document": "document : "}
+TEXTS = ["the lion roars", "an owl sleeps at night in the shade of tall trees.", "a lion hunts"]
+# What tokenizers put around a text: BERT, then as Llama, as ESM and T5, and nothing.
+TEMPLATES = {"both": "[CLS] $A [SEP]", "first": "[CLS] $A", "last": "$A [SEP]", "two": "[CLS] [CLS] $A [SEP]", "none": ""}
+
+
+def tokenizer_with(template: str, longest: int = 100_000) -> PreTrainedTokenizerFast:
+    vocabulary = {word: n for n, word in enumerate([*SPECIAL, *WORDS])}
+    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = Whitespace()
+    if template:
+        ids = [(token, vocabulary[token]) for token in SPECIAL if token in template]
+        tokenizer.post_processor = TemplateProcessing(single=template, special_tokens=ids)
+    named = {"pad_token": "[PAD]", "unk_token": "[UNK]"}
+    named |= {f"{name}_token": f"[{name.upper()}]" for name in ("cls", "sep") if f"[{name.upper()}]" in template}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=longest, **named)
+
+
+def encoder_folder(
+    folder: Path, kind: str = "lion", template: str = TEMPLATES["both"], longest: int = 100_000, **options
+) -> Path:
+    """A folder of sentence-transformers around a tiny LION ("lion", packed) or BERT ("bert", padded)."""
+    torch.manual_seed(0)
+    common = SIZES | {"vocab_size": len(SPECIAL) + len(WORDS), "initializer_range": 0.3, "pad_token_id": 0}
+    model = LionModel(LionConfig(**common), add_pooling_layer=False)
+    if kind == "bert":
+        model = BertModel(BertConfig(**common, max_position_embeddings=256), add_pooling_layer=False)
+    model.save_pretrained(folder / "model")
+    tokenizer_with(template, longest).save_pretrained(folder / "model")
+    modules = [Transformer(str(folder / "model")), Pooling(32), Normalize()]
+    encoder = SentenceTransformer(modules=modules, device="cpu", **options)
+    encoder.max_seq_length = longest
+    encoder.save(str(folder / "encoder"))
+    return folder / "encoder"
+
+
+@pytest.fixture(autouse=True)
+def float32(monkeypatch):
+    monkeypatch.setattr("retrieval_lion.encoders.has_fast_bfloat16", lambda: False)
+
+
+def document(text: str, name: str | None = None) -> Document:
+    return Document(name, text, ((0, len(text)),), ("file:1",))
+
+
+# Prompts (sentence-transformers#1735, #3054)
+
+
+@pytest.mark.parametrize("kind", ["lion", "bert"])
+@pytest.mark.parametrize(
+    "options",
+    [{"prompts": PROMPTS}, {"prompts": PROMPTS, "default_prompt_name": "query"}, {"prompts": {"query": "query : "}}, {}],
+    ids=["both", "default", "query only", "none"],
+)
+def test_search_reads_with_the_prompts_of_an_encoder(options, kind, tmp_path):
+    folder = encoder_folder(tmp_path, kind, **options)
+    truth = SentenceTransformer(str(folder), device="cpu")
+    encoder = encoders.SentenceEncoder(encoders.load_encoder(folder), in_pieces=True)
+    assert encoder.can_pack is (kind == "lion")
+    named = [f"lion: {text}" for text in TEXTS]
+    found = torch.cat(encoder.encode_documents([document(text, "lion") for text in TEXTS]))
+    assert abs(found - truth.encode_document(named, convert_to_tensor=True)).max() < 1e-5
+    queries = encoder.encode_queries(TEXTS)
+    assert abs(queries - truth.encode_query(TEXTS, convert_to_tensor=True)).max() < 1e-5
+    assert abs(encoder.encode_texts(TEXTS) - truth.encode_document(TEXTS, convert_to_tensor=True)).max() < 1e-5
+    if options.get("prompts") == PROMPTS:
+        assert abs(queries - truth.encode(TEXTS, prompt="", convert_to_tensor=True)).max() > 0.05
+
+
+def test_a_prompt_that_pooling_leaves_out_is_left_out(tmp_path):
+    encoder_folder(tmp_path, prompts=PROMPTS)
+    pooling = next((tmp_path / "encoder").glob("*Pooling/config.json"))
+    pooling.write_text(json.dumps(json.loads(pooling.read_text()) | {"include_prompt": False}))
+    truth = SentenceTransformer(str(tmp_path / "encoder"), device="cpu")
+    expected = truth.encode_document(TEXTS, convert_to_tensor=True)
+    encoder = encoders.SentenceEncoder(encoders.load_encoder(tmp_path / "encoder"))
+    assert abs(torch.cat(encoder.encode_documents(list(map(document, TEXTS)))) - expected).max() < 1e-5
+    with pytest.raises(ValueError, match="leaves its prompt out of the mean"):
+        encode_passages(truth.eval(), TEXTS)
+
+
+def test_embed_writes_vectors_with_the_prompt_for_documents(tmp_path):
+    folder, corpus = encoder_folder(tmp_path, prompts=PROMPTS, default_prompt_name="query"), tmp_path / "a.jsonl"
+    corpus.write_text("".join(json.dumps({"id": str(n), "text": x}) + "\n" for n, x in enumerate(TEXTS)))
+    expected = SentenceTransformer(str(folder), device="cpu").encode_document(TEXTS)
+    for n, options in enumerate(([], ["--whole_texts"])):
+        out = tmp_path / f"out{n}"
+        assert cli.main(["embed", str(corpus), "--out", str(out), "--model", str(folder), *options]) == 0
+        rows = sorted(pq.read_table(out).to_pylist(), key=lambda row: row["id"])
+        np.testing.assert_allclose([row["vector"] for row in rows], expected, atol=1e-5)
+
+
+def test_passages_of_one_pass_have_read_the_prompt(tmp_path):
+    """It stands in front of each part of a document, and is of no passage."""
+    encoder = SentenceTransformer(str(encoder_folder(tmp_path, prompts=PROMPTS)), device="cpu").eval()
+    text = "the lion roars . " * 20
+    spans = [(n * 17, n * 17 + 16) for n in range(20)]
+    model, tokenizer = encoder[0].auto_model, encoder.tokenizer
+    parts = [(0, 20), (0, 9), (9, 18), (18, 20)]
+    found = {20: encode_passages(encoder, [text], [spans], max_document_tokens=1000)}
+    found[9] = encode_passages(encoder, [text], [spans], max_document_tokens=2 + 2 + 4 * 9 + 3)
+    for first, end in parts:
+        ids = tokenizer(PROMPTS["document"] + text[first * 17 : end * 17], return_tensors="pt")
+        with torch.no_grad():
+            (states,) = model(**ids).last_hidden_state
+        means = states[3 : 3 + 4 * (end - first)].view(-1, 4, 32).mean(1)
+        actual = found[20 if end - first == 20 else 9].vectors[first:end]
+        np.testing.assert_allclose(actual, torch.nn.functional.normalize(means, dim=-1), atol=1e-5)
+
+
+# Special tokens (sentence-transformers#2964; ESM, Gemma and Llama have their own)
+
+
+@pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
+@pytest.mark.parametrize("prompts", [{}, PROMPTS], ids=["", "prompt"])
+def test_passages_have_the_special_tokens_of_the_tokenizer(template, prompts, tmp_path):
+    encoder = SentenceTransformer(str(encoder_folder(tmp_path, template=template, prompts=prompts)), device="cpu")
+    found = encode_passages(encoder.eval(), TEXTS, [[]] * 3).document_vectors
+    np.testing.assert_allclose(found, encoder.encode_document(TEXTS), atol=1e-5)
+    whole = encode_passages(encoder, ["", *TEXTS], [[], *([(0, len(text))] for text in TEXTS)])
+    prompt, prefix = prompts.get("document", ""), template.split().index("$A") if template else 0
+    for text, vector in zip(TEXTS, whole.vectors, strict=True):
+        before = prefix + len(encoder.tokenizer.tokenize(prompt))
+        length = len(encoder.tokenizer.tokenize(text))
+        with torch.no_grad():
+            (states,) = encoder[0].auto_model(**encoder.tokenizer(prompt + text, return_tensors="pt")).last_hidden_state
+        mean = torch.nn.functional.normalize(states[before : before + length].mean(0), dim=0)
+        np.testing.assert_allclose(vector, mean, atol=1e-5)
+
+
+# Silent truncation (sentence-transformers#4060)
+
+
+@pytest.mark.parametrize("template", ["both", "none"])
+def test_embed_and_search_say_how_many_tokens_were_not_read(template, tmp_path, capsys):
+    folder = encoder_folder(tmp_path, "bert", TEMPLATES[template], longest=16, prompts=PROMPTS)
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    for name, words in (("long", 40), ("short", 5), ("fits", 10 if template == "both" else 12)):
+        (texts / f"{name}.txt").write_text("lion " * words)
+    out = tmp_path / "out"
+    options = ["--model", str(folder), "--name_column", "none", "--whole_texts"]
+    corpus = tmp_path / "a.jsonl"
+    rows = [{"id": path.stem, "text": path.read_text().strip()} for path in texts.iterdir()]
+    corpus.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert cli.main(["embed", str(corpus), "--out", str(out), *options]) == 0
+    said = capsys.readouterr().err
+    cut = 40 + 2 + (2 if template == "both" else 0) - 16
+    assert f"{cut} tokens of 1 passage were not read" in said and "`cut_tokens`" in said
+    found = {row["id"]: row["cut_tokens"] for row in pq.read_table(out).to_pylist()}
+    assert found == {"long": cut, "short": 0, "fits": 0}
+    for query, lost in (("lion", cut + 2), ("lion " * 50, cut + 2 + 50 + 3 + 2 * (template == "both") - 16)):
+        (texts / "long.txt").write_text("lion " * 40 + "." * (query != "lion"))  # named "long: ", and read anew
+        call = ["search", str(texts), query, "--model", str(folder), "--cache_dir", str(tmp_path), "--keep_minutes", "0"]
+        assert cli.main(call) == 0
+        said = capsys.readouterr().err
+        assert "were not read" in said, said
+        assert f"{lost + (query != 'lion')} tokens of {1 + (query != 'lion')} text" in said, said
