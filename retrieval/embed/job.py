@@ -18,9 +18,9 @@ from modeling_lion import split_passages
 
 from ..documents import Document, batches
 from ..encoders import READING, Cut, SentenceEncoder, load_encoder
-from ..files import replaced
+from ..files import hash_of, replaced
 from ..sources import hash_of_model
-from .corpus import MANIFEST, Columns, File, Shard, Text, find_files, make_shards, read_shard
+from .corpus import MANIFEST, Columns, Shard, Text, find_files, make_shards, read_shard
 
 
 CUT = "cut_tokens"  # the column with the number of tokens of a passage that the encoder did not read
@@ -80,11 +80,13 @@ def begin_job(
         raise ValueError(f"shards of {shard_bytes} bytes have no text: give at least 1.")
     manifest = folder / MANIFEST
     is_new = not manifest.is_file()
-    if is_new and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    is_folder = not folder.exists() or folder.is_dir()
+    others = [x for x in folder.iterdir() if not x.name.startswith(f"_{MANIFEST}")] if folder.is_dir() else []
+    if is_new and (not is_folder or others):
         raise ValueError(f"{folder} exists, and was not written by `lion embed`: give another --out.")
     files = find_files(sources, folder)
     settings = {
-        "files": [[*file, *state_of(file)] for file in files],
+        "files": [[*file, hash_of(file.path)] for file in files],
         "model": hash_of_model(model),
         "reading": READING,
         "columns": list(columns),
@@ -93,7 +95,7 @@ def begin_job(
         "with_text": with_text,
         "shard_bytes": shard_bytes,
     }
-    if not is_new:
+    if any(folder.glob("part-*.parquet")):  # else a call failed before the first vector, and nothing is kept of it
         before = json.loads(manifest.read_text(encoding="utf-8"))
         if other := [name for name, value in settings.items() if before.get(name) != value]:
             raise ValueError(
@@ -104,12 +106,6 @@ def begin_job(
     with replaced(manifest) as unfinished:
         unfinished.write_text(json.dumps(settings), encoding="utf-8")
     return Job(shards, folder, model, columns, one_pass, whole_texts, with_text)
-
-
-def state_of(file: File) -> tuple[int, int]:
-    """Size in bytes and time in nanoseconds, one of which changes with the contents."""
-    status = Path(file.path).stat()
-    return status.st_size, status.st_mtime_ns
 
 
 class Worker:

@@ -2,19 +2,20 @@
 """What answers the requests of `lion search`: an encoder, and the indices of the folders that it has read."""
 
 import hashlib
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from ..documents import Document, documents_of, files_of_folder, files_of_package
 from ..encoders import READING, SentenceEncoder, load_encoder
+from ..files import state_of
 from ..sources import files_of_model
 from .index import Index, nearest_line
 from .vectors import VECTORS, SavedVectors
 
 
 FIRST_ANSWER = 10.0  # seconds, after which answers from what has been read are given, while reading goes on
+TICK = 2 * 10**9  # nanoseconds between two times of a file, at most: FAT has every other second
 
 
 class Texts:
@@ -28,7 +29,7 @@ class Texts:
 
     def __init__(self, folder: str | None, package: str | None):
         self.folder, self.package = folder, package
-        self.found: dict[str, tuple[tuple[int, int], list[Document], str | None]] = {}
+        self.found: dict[str, tuple[tuple[int, ...], list[Document], str | None]] = {}
 
     def documents(self) -> tuple[list[Document], list[str]]:
         """
@@ -41,12 +42,13 @@ class Texts:
         before, self.found = self.found, {}
         for file in files:
             try:
-                stat = os.stat(file)
-                state = (stat.st_mtime_ns, stat.st_size)
+                now, state = time.time_ns(), state_of(file)
                 if before.get(file, ((), [], None))[0] == state:
                     self.found[file] = before[file]
                 else:
-                    self.found[file] = (state, list(documents_of(file, root)), None)
+                    # Within a tick of the disk's clock it can change again and keep its times: read it next time, too.
+                    is_certain = max(state[1:3]) < now - TICK
+                    self.found[file] = (state if is_certain else (), list(documents_of(file, root)), None)
             except (ValueError, OSError) as error:
                 self.found[file] = ((), [], str(error))
         documents = [document for _, of_file, _ in self.found.values() for document in of_file]

@@ -5,6 +5,8 @@ graphs in a server, traces. Each test has the right value of a public kind of re
 """
 
 import json
+import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from deploy_lion import cli
-from retrieval_lion import encoders
+from retrieval_lion import encoders, sources
 from retrieval_lion.documents import Document
 from retrieval_lion.passages import encode_passages
+from retrieval_lion.search import searcher
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 from tokenizers import Tokenizer
@@ -157,6 +160,75 @@ def test_passages_have_the_special_tokens_of_the_tokenizer(template, prompts, tm
             (states,) = encoder[0].auto_model(**encoder.tokenizer(prompt + text, return_tensors="pt")).last_hidden_state
         mean = torch.nn.functional.normalize(states[before : before + length].mean(0), dim=0)
         np.testing.assert_allclose(vector, mean, atol=1e-5)
+
+
+# Files that change and keep their size and time (rsync -t, SOURCE_DATE_EPOCH, FAT)
+
+
+def test_a_file_that_keeps_its_size_and_time_is_read_anew(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("the lion roars")
+    os.utime(tmp_path / "a.txt", (1, 1))
+    texts = searcher.Texts(str(tmp_path), None)
+    read = lambda: [document.text for document in texts.documents()[0]]
+    monkeypatch.setattr(searcher, "TICK", -(10**12))
+    assert read() == read() == ["the lion roars"]
+    time.sleep(0.02)  # a tick of this disk
+    (tmp_path / "b").write_text("the owl sleeps")
+    os.utime(tmp_path / "b", (1, 1))
+    (tmp_path / "b").replace(tmp_path / "a.txt")
+    assert read() == ["the owl sleeps"]
+    with (tmp_path / "a.txt").open("r+") as file:
+        file.write("an")
+    os.utime(tmp_path / "a.txt", (1, 1))
+    assert read() == ["ane owl sleeps"]
+
+
+def test_a_file_that_was_just_written_is_read_next_time(tmp_path, monkeypatch):
+    """A disk whose clock ticks every other second, as FAT's: nothing but the contents changes."""
+    (tmp_path / "a.txt").write_text("the lion roars")
+    texts, state = searcher.Texts(str(tmp_path), None), (14, time.time_ns(), time.time_ns(), 7)
+    monkeypatch.setattr(searcher, "state_of", lambda path: state)
+    assert [document.text for document in texts.documents()[0]] == ["the lion roars"]
+    (tmp_path / "a.txt").write_text("the owl sleeps")
+    assert [document.text for document in texts.documents()[0]] == ["the owl sleeps"]
+
+
+def test_embed_and_models_see_contents_that_keep_their_size_and_time(tmp_path, capsys):
+    folder, corpus = encoder_folder(tmp_path), tmp_path / "a.jsonl"
+    call = ["embed", str(corpus), "--out", str(tmp_path / "out"), "--model", str(folder)]
+    before = sources.files_of_model(str(folder))
+    for word in ("lions", "zebra"):
+        corpus.write_text(json.dumps({"text": word}))
+        os.utime(corpus, (1, 1))
+        code = cli.main(call)
+    assert code == 1 and "has vectors with other settings (files)" in capsys.readouterr().err
+    weights = folder / "model.safetensors"
+    status, data = weights.stat(), weights.read_bytes()
+    weights.with_suffix(".new").write_bytes(data[:-4] + b"1234")
+    os.utime(weights.with_suffix(".new"), ns=(status.st_atime_ns, status.st_mtime_ns))
+    weights.with_suffix(".new").replace(weights)
+    assert sources.files_of_model(str(folder)) != before
+    corpus.write_text(json.dumps({"text": "lions"}))
+    os.utime(corpus, (2, 2))  # the same contents
+    weights.write_bytes(data)
+    assert cli.main(call) == 0
+
+
+# A call of `lion embed` that failed before the first vector
+
+
+@pytest.mark.parametrize("wrong", [["--text_column", "body"], ["--model", "gone/away"], ["--model", "{corpus}"]])
+def test_what_failed_to_start_does_not_stop_the_right_call(wrong, tmp_path, capsys):
+    folder, corpus = encoder_folder(tmp_path), tmp_path / "a.jsonl"
+    corpus.write_text(json.dumps({"text": "the lion"}))
+    (tmp_path / "no_model").mkdir()
+    call = ["embed", str(corpus), "--out", str(tmp_path / "out"), "--model", str(folder)]
+    assert cli.main([*call, *(x.format(corpus=tmp_path / "no_model") for x in wrong)]) == 1
+    (tmp_path / "out").mkdir(exist_ok=True)
+    (tmp_path / "out" / "__embed.json.0123456789ab").write_text("{")  # of a process that was killed
+    assert cli.main(call) == 0, capsys.readouterr().err
+    assert pq.read_table(tmp_path / "out").num_rows == 1
+    assert cli.main([*call, "--whole_texts"]) == 1 and "other settings (whole_texts)" in capsys.readouterr().err
 
 
 # Silent truncation (sentence-transformers#4060)
