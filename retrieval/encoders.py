@@ -12,6 +12,8 @@ from transformers import PreTrainedModel
 
 from modeling_lion import encode_passages
 from modeling_lion.attention.numerics import has_fast_bfloat16
+from modeling_lion.linearized.config import InPlaceConfig
+from modeling_lion.linearized.model_inputs import longest_text
 
 from .documents import Document
 from .passages import LONGEST, PassageEncoder, document_prompt
@@ -20,6 +22,7 @@ from .sources import base_of_adapter, check_source
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
+NO_LIMIT = 10**9  # tokens; tokenizers have more for none
 
 
 def load_encoder(
@@ -50,12 +53,26 @@ def load_encoder(
     options = {"trust_remote_code": trust_remote_code, "revision": revision}
     base = base or base_of_adapter(source)
     if base is None:
-        return SentenceTransformer(str(source), model_kwargs={"dtype": dtype}, **options).eval()
-    encoder = SentenceTransformer(base, model_kwargs={"dtype": torch.float32}, **options)
+        return as_long_as_saved(SentenceTransformer(str(source), model_kwargs={"dtype": dtype}, **options).eval())
+    encoder = as_long_as_saved(SentenceTransformer(base, model_kwargs={"dtype": torch.float32}, **options))
     encoder[0].model = merge_adapter(encoder[0].model, source, dtype)
     for module in list(encoder)[1:]:
         module.to(dtype)
     return encoder.eval()
+
+
+def as_long_as_saved(encoder: "SentenceTransformer") -> "SentenceTransformer":
+    """
+    Let an encoder that became linear read texts as long as when it was saved: sentence-transformers saves the number
+    with the tokenizer, and cuts at the table of positions after it has loaded it.
+    """
+    network = getattr(encoder[0], "model", None)
+    config, tokenizer = getattr(network, "config", None), getattr(encoder[0], "tokenizer", None)
+    if isinstance(config, InPlaceConfig) and tokenizer is not None and longest_text(network) is None:
+        saved = tokenizer.init_kwargs.get("model_max_length") or NO_LIMIT
+        if encoder.max_seq_length == getattr(config, "max_position_embeddings", None):
+            encoder.max_seq_length = min(saved, NO_LIMIT)
+    return encoder
 
 
 def merge_adapter(model: PreTrainedModel, folder: str | Path, dtype: torch.dtype = torch.float32) -> PreTrainedModel:

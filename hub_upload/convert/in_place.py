@@ -6,7 +6,6 @@ from pathlib import Path
 
 import transformers
 from transformers import AutoConfig, PreTrainedModel
-from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from modeling_lion import linearize
 from modeling_lion.linearized.config import is_lion
@@ -15,6 +14,9 @@ from modeling_lion.linearized.model_inputs import longest_text
 from ..checkpoint import fit_length, load_complete, load_preprocessor, new_folder
 from ..sentence_modules import SETTINGS, copy_modules, encoder_folder, model_of_encoder
 from ..traits import MODALITIES
+
+
+NO_LIMIT = 10**9  # tokens that sentence-transformers reads of a text, where a number is needed
 
 
 def convert_encoder(source: str | Path, output_dir: str | Path, *, dtype: str | None = None, **options) -> str:
@@ -85,7 +87,7 @@ def fit_settings(path: Path, limit: int | None) -> None:
     settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     # Without a number, sentence-transformers takes that of the configuration, which is the length of a table.
     settings["max_seq_length"] = (
-        VERY_LARGE_INTEGER if limit is None else min(settings.get("max_seq_length") or limit, limit)
+        NO_LIMIT if limit is None else min(settings.get("max_seq_length") or limit, limit)
     )
     path.write_text(json.dumps(settings, indent=2), encoding="utf-8")
 

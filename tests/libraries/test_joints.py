@@ -231,6 +231,28 @@ def test_what_failed_to_start_does_not_stop_the_right_call(wrong, tmp_path, caps
     assert cli.main([*call, "--whole_texts"]) == 1 and "other settings (whole_texts)" in capsys.readouterr().err
 
 
+# Limits of length that sentence-transformers does not save (sentence-transformers#3575)
+
+
+def test_an_encoder_that_became_linear_reads_long_texts_after_it_was_saved(tmp_path):
+    folder = encoder_folder(tmp_path, "bert", longest=64)
+    options = ["--exact_length", "16", "--window", "8", "--positions", "cyclic"]
+    assert cli.main(["convert", str(folder), str(tmp_path / "lion"), *options]) == 0
+    encoder = SentenceTransformer(str(tmp_path / "lion"), device="cpu")
+    assert encoder.max_seq_length == 1_000_000_000  # a number that a person can read
+    text = "the lion roars at night . " * 100
+    expected = encoder.encode(text)
+    encoder.save(str(tmp_path / "saved"))
+    assert SentenceTransformer(str(tmp_path / "saved"), device="cpu").max_seq_length == 256  # the table
+    for name in ("lion", "saved"):
+        loaded = encoders.load_encoder(tmp_path / name)
+        assert loaded.max_seq_length == 1_000_000_000 and abs(loaded.encode(text) - expected).max() < 1e-6
+    encoder.max_seq_length = 50  # what somebody chose stays
+    encoder.save(str(tmp_path / "chosen"))
+    assert encoders.load_encoder(tmp_path / "chosen").max_seq_length == 50
+    assert encoders.load_encoder(folder).max_seq_length == 64
+
+
 # Silent truncation (sentence-transformers#4060)
 
 
