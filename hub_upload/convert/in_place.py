@@ -12,7 +12,7 @@ from modeling_lion.linearized.config import is_lion
 from modeling_lion.linearized.model_inputs import longest_text
 
 from ..checkpoint import fit_length, load_complete, load_preprocessor, new_folder
-from ..sentence_modules import SETTINGS, copy_modules, encoder_folder, model_of_encoder
+from ..sentence_modules import MODULES, SETTINGS, copy_modules, encoder_folder, model_of_encoder
 from ..traits import MODALITIES
 
 
@@ -37,6 +37,7 @@ def convert_encoder(source: str | Path, output_dir: str | Path, *, dtype: str | 
         ValueError: if the encoder cannot become linear, or is it already, or its weights are not complete.
         OSError: if it does not exist, or is damaged.
     """
+    check_is_model(source)
     with new_folder(output_dir) as folder, encoder_folder(source) as encoder:
         auto_class = None
         if encoder is not None:
@@ -60,6 +61,20 @@ def convert_encoder(source: str | Path, output_dir: str | Path, *, dtype: str | 
             lines.append(f"Modules of sentence-transformers: {', '.join(copy_modules(encoder, folder))}.")
             fit_settings(folder / SETTINGS, longest_text(model))
     return "\n".join(lines)
+
+
+def check_is_model(source: str | Path) -> None:
+    """Raise a ValueError, with what to give instead, if a folder has no model of transformers."""
+    folder = Path(source)
+    if not folder.is_dir() or (folder / "config.json").is_file() or (folder / MODULES).is_file():
+        return
+    others = sorted(x.parent for x in folder.glob("*/config.json"))
+    others += sorted(x for x in folder.iterdir() if x.suffix in (".bin", ".pt", ".pth", ".safetensors"))
+    hint = f" Or give {others[0]}." if others else ""
+    raise ValueError(
+        f"{source} has no model: there is no config.json. Give a folder that save_pretrained() wrote, the name of a "
+        f"Hub repository, or a file of weights that the paper's authors published.{hint}"
+    )
 
 
 def load_encoder(source: str | Path, auto_class: str | None = None, dtype: str | None = None) -> PreTrainedModel:

@@ -6,6 +6,7 @@ graphs in a server, traces. Each test has the right value of a public kind of re
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+import transformers
 from deploy_lion import cli
 from retrieval_lion import encoders, sources
 from retrieval_lion.documents import Document
@@ -26,7 +28,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from modeling_lion import LionConfig, LionModel
+from modeling_lion import LionConfig, LionModel, linearize
 
 
 WORDS = "a the lion owl sleeps roars hunts at night in shade of tall trees query document find : . ,".split()
@@ -251,6 +253,46 @@ def test_an_encoder_that_became_linear_reads_long_texts_after_it_was_saved(tmp_p
     encoder.save(str(tmp_path / "chosen"))
     assert encoders.load_encoder(tmp_path / "chosen").max_seq_length == 50
     assert encoders.load_encoder(folder).max_seq_length == 64
+
+
+# Mistakes with a next step
+
+
+def test_what_lion_convert_cannot_take_has_a_next_step(tmp_path, capsys):
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    call = ["convert", str(folder), str(tmp_path / "lion")]
+    assert cli.main(call) == 1
+    said = capsys.readouterr().err
+    assert f"{folder} has no model: there is no config.json. Give a folder that save_pretrained() wrote" in said
+    (folder / "pytorch_model.bin").write_bytes(b"")
+    assert cli.main(call) == 1 and f"Or give {folder / 'pytorch_model.bin'}." in capsys.readouterr().err
+    (folder / "checkpoint-9").mkdir()
+    (folder / "checkpoint-9" / "config.json").write_text("{}")
+    assert cli.main(call) == 1 and f"Or give {folder / 'checkpoint-9'}." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("head", ["Model", "ForConditionalGeneration"])
+def test_of_an_encoder_and_a_decoder_the_encoder_is_named(head):
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    sizes |= {"vocab_size": 40, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    model = getattr(transformers, f"Bart{head}")(transformers.BartConfig(**sizes)).eval()
+    with pytest.raises(ValueError, match="is causal, and LION reads in both") as error:
+        linearize(model)
+    (path,) = re.findall("Give its encoder alone, `model.(.*)`", str(error.value))
+    assert path == ("encoder" if head == "Model" else "model.encoder")
+    linearize(model.get_submodule(path))
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2, "vocab_size": 40}
+    model = getattr(transformers, f"T5{head}")(transformers.T5Config(**sizes)).eval()
+    with pytest.raises(ValueError, match="`model.encoder`, cannot either: encoder.block.0.*adds a bias"):
+        linearize(model)
+
+
+@pytest.mark.parametrize("name", ["lion-local", "lion local"])
+def test_a_misspelt_name_of_attention_is_corrected(name):
+    with pytest.raises(ValueError, match='give `attn_implementation="lion_local"`'):
+        model = BertModel(BertConfig(**SIZES, vocab_size=40, attn_implementation=name))
+        model(torch.ones(1, 4, dtype=torch.int64))
 
 
 # Silent truncation (sentence-transformers#4060)
