@@ -467,6 +467,8 @@ def find_teacher(name_or_path: str | None) -> str:
 def load_data(arguments: DistillationArguments, training_args: TrainingArguments, column: str) -> DatasetDict:
     """The raw examples as "train" and "validation", with the column."""
     files = {"train": arguments.train_file, "validation": arguments.validation_file}
+    if not training_args.do_eval and arguments.train_file is not None:
+        files.pop("validation")
     if arguments.dataset_name is not None:
         datasets = load_dataset(arguments.dataset_name)
         held_out = next((split for split in ("validation", "test") if split in datasets), None)
@@ -646,14 +648,13 @@ def main(args: list[str] | None = None) -> Trainer:
         train_data = JoinedTexts(
             lines, processor, max(arguments.train_lengths), arguments.joined_share, training_args.seed
         )
+    collator, held_out = Collator(processor, column, arguments.train_lengths), data.get("validation", ())
+    if column == "text" and training_args.do_eval:
+        texts = list(held_out["text"])
         for tokens in arguments.eval_lengths:
-            held_out = list(data["validation"]["text"])
-            examples[f"eval_{tokens}"] = of_length(held_out, processor, tokens, arguments.max_eval_samples)
-        held_out = JoinedTexts(list(data["validation"]["text"]), processor, min(arguments.train_lengths))
-    else:
-        held_out = data["validation"]
-    collator = Collator(processor, column, arguments.train_lengths)
-    if not examples:
+            examples[f"eval_{tokens}"] = of_length(texts, processor, tokens, arguments.max_eval_samples)
+        held_out = JoinedTexts(texts, processor, min(arguments.train_lengths))
+    if training_args.do_eval and not examples:
         chosen = range(min(len(held_out), arguments.max_eval_samples))
         examples["eval"] = [collator([held_out[n]]) for n in chosen]
     trainer = DistillationTrainer(

@@ -147,10 +147,11 @@ class Cut:
         """For people; empty if nothing was cut."""
         if not self.texts:
             return ""
-        return (
-            f"{self.tokens:,} token{'s' * (self.tokens > 1)} of {self.texts:,} {kind}{'s' * (self.texts > 1)} were not "
-            "read: longer than the encoder reads at once."
+        tokens, texts = (
+            f"{self.tokens:,} token{'s' * (self.tokens > 1)}",
+            f"{self.texts:,} {kind}{'s' * (self.texts > 1)}",
         )
+        return f"{tokens} of {texts} were not read: longer than the encoder reads at once."
 
 
 class Encoder(Protocol):

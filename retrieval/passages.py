@@ -181,8 +181,8 @@ def token_rows(
     room = longest - len(prefix) - len(suffix)
     if room < 1:
         raise ValueError(
-            f"Rows of {longest} tokens have no room for a text: {len(prefix)} tokens stand before it, a prompt included, "
-            f"and {len(suffix)} behind it."
+            f"Rows of {longest} tokens have no room for a text: {len(prefix)} tokens stand before it, a prompt "
+            f"included, and {len(suffix)} behind it."
         )
     borders = [0]
     while len(ids) - borders[-1] > room:
@@ -291,9 +291,9 @@ def encode_passages(
     Encode the passages of documents, each document in one pass ("late chunking"): the vector of a passage is the mean
     of its tokens, which have read the text around it.
 
-    The prompt of an encoder for documents (`encode_document`) stands in front of each document, and of each of its parts;
-    it is in the vector of the document, and in none of a passage. Short documents are packed without padding. A row of more than 131,072 tokens is computed in segments
-    (`LionModel.encode_long`).
+    The prompt of an encoder for documents (`encode_document`) stands in front of each document, and of each of its
+    parts; it is in the vector of the document, and in none of a passage. Short documents are packed without padding. A
+    row of more than 131,072 tokens is computed in segments (`LionModel.encode_long`).
 
     Args:
         encoder: a `SentenceTransformer` around a LION or an encoder that became linear (`linearize`), its folder or

@@ -81,8 +81,8 @@ def base_of_adapter(folder: str | Path) -> str | None:
 
 def files_of_model(model: str, base: str | None = None) -> list[tuple]:
     """
-    Names and states (`state_of`) of a model's files, and of its base if it is an adapter (by default what `base_of_adapter`
-    says); none if it is on the Hub.
+    Names and states (`state_of`) of a model's files, and of its base if it is an adapter (by default what
+    `base_of_adapter` says); none if it is on the Hub.
     """
     files = [path for path in Path(model).rglob("*") if path.is_file()] if Path(model).is_dir() else []
     base = base or base_of_adapter(model)

@@ -101,9 +101,7 @@ def fit_settings(path: Path, limit: int | None) -> None:
     """Let sentence-transformers read texts as long as the encoder does, where it has no limit."""
     settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     # Without a number, sentence-transformers takes that of the configuration, which is the length of a table.
-    settings["max_seq_length"] = (
-        NO_LIMIT if limit is None else min(settings.get("max_seq_length") or limit, limit)
-    )
+    settings["max_seq_length"] = NO_LIMIT if limit is None else min(settings.get("max_seq_length") or limit, limit)
     path.write_text(json.dumps(settings, indent=2), encoding="utf-8")
 
 

@@ -120,7 +120,6 @@ def advice_on_encoder(model: PreTrainedModel, found: list[FoundAttention]) -> st
     return f" Its encoder alone, `model.{path}`, cannot either: {blocked.name} {blocked.problem}."
 
 
-
 def setattr_plainly(config: PreTrainedConfig, name: str, value: Any) -> None:
     """Set a field that the class of the configuration does not have yet."""
     object.__setattr__(config, name, value)

@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-What is right alone is right where it meets others: an encoder's prompts, a tokenizer's special tokens, limits of length,
-graphs in a server, traces. Each test has the right value of a public kind of report; add yours.
+What is right alone is right where it meets others: an encoder's prompts, a tokenizer's special tokens, limits of
+length, graphs in a server, traces. Each test has the right value of a public kind of report; add yours.
 """
 
 import json
@@ -31,17 +31,23 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 from modeling_lion import LionConfig, LionModel, linearize
 
 
-WORDS = "a the lion owl sleeps roars hunts at night in shade of tall trees query document find : . ,".split()
+WORDS = "a the lion owl sleeps roars hunts at night in shade of tall trees query document find : . ,"
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
 PROMPTS = {"query": "query : find ", "document": "document : "}
 TEXTS = ["the lion roars", "an owl sleeps at night in the shade of tall trees.", "a lion hunts"]
 # What tokenizers put around a text: BERT, then as Llama, as ESM and T5, and nothing.
-TEMPLATES = {"both": "[CLS] $A [SEP]", "first": "[CLS] $A", "last": "$A [SEP]", "two": "[CLS] [CLS] $A [SEP]", "none": ""}
+TEMPLATES = {
+    "both": "[CLS] $A [SEP]",
+    "first": "[CLS] $A",
+    "last": "$A [SEP]",
+    "two": "[CLS] [CLS] $A [SEP]",
+    "none": "",
+}
 
 
 def tokenizer_with(template: str, longest: int = 100_000) -> PreTrainedTokenizerFast:
-    vocabulary = {word: n for n, word in enumerate([*SPECIAL, *WORDS])}
+    vocabulary = {word: n for n, word in enumerate([*SPECIAL, *WORDS.split()])}
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = Whitespace()
     if template:
@@ -57,7 +63,7 @@ def encoder_folder(
 ) -> Path:
     """A folder of sentence-transformers around a tiny LION ("lion", packed) or BERT ("bert", padded)."""
     torch.manual_seed(0)
-    common = SIZES | {"vocab_size": len(SPECIAL) + len(WORDS), "initializer_range": 0.3, "pad_token_id": 0}
+    common = SIZES | {"vocab_size": len(SPECIAL) + len(WORDS.split()), "initializer_range": 0.3, "pad_token_id": 0}
     model = LionModel(LionConfig(**common), add_pooling_layer=False)
     if kind == "bert":
         model = BertModel(BertConfig(**common, max_position_embeddings=256), add_pooling_layer=False)
@@ -85,7 +91,12 @@ def document(text: str, name: str | None = None) -> Document:
 @pytest.mark.parametrize("kind", ["lion", "bert"])
 @pytest.mark.parametrize(
     "options",
-    [{"prompts": PROMPTS}, {"prompts": PROMPTS, "default_prompt_name": "query"}, {"prompts": {"query": "query : "}}, {}],
+    [
+        {"prompts": PROMPTS},
+        {"prompts": PROMPTS, "default_prompt_name": "query"},
+        {"prompts": {"query": "query : "}},
+        {},
+    ],
     ids=["both", "default", "query only", "none"],
 )
 def test_search_reads_with_the_prompts_of_an_encoder(options, kind, tmp_path):
@@ -159,7 +170,9 @@ def test_passages_have_the_special_tokens_of_the_tokenizer(template, prompts, tm
         before = prefix + len(encoder.tokenizer.tokenize(prompt))
         length = len(encoder.tokenizer.tokenize(text))
         with torch.no_grad():
-            (states,) = encoder[0].auto_model(**encoder.tokenizer(prompt + text, return_tensors="pt")).last_hidden_state
+            (states,) = (
+                encoder[0].auto_model(**encoder.tokenizer(prompt + text, return_tensors="pt")).last_hidden_state
+            )
         mean = torch.nn.functional.normalize(states[before : before + length].mean(0), dim=0)
         np.testing.assert_allclose(vector, mean, atol=1e-5)
 
@@ -318,7 +331,17 @@ def test_embed_and_search_say_how_many_tokens_were_not_read(template, tmp_path, 
     assert found == {"long": cut, "short": 0, "fits": 0}
     for query, lost in (("lion", cut + 2), ("lion " * 50, cut + 2 + 50 + 3 + 2 * (template == "both") - 16)):
         (texts / "long.txt").write_text("lion " * 40 + "." * (query != "lion"))  # named "long: ", and read anew
-        call = ["search", str(texts), query, "--model", str(folder), "--cache_dir", str(tmp_path), "--keep_minutes", "0"]
+        call = [
+            "search",
+            str(texts),
+            query,
+            "--model",
+            str(folder),
+            "--cache_dir",
+            str(tmp_path),
+            "--keep_minutes",
+            "0",
+        ]
         assert cli.main(call) == 0
         said = capsys.readouterr().err
         assert "were not read" in said, said
