@@ -412,14 +412,13 @@ def distill(arguments: DistillationArguments, training_args: DistillationTrainin
         train_data = JoinedTexts(
             lines, processor, max(arguments.train_lengths), arguments.joined_share, training_args.seed
         )
+    collator, held_out = Collator(processor, column, arguments.train_lengths), data.get("validation", ())
+    if column == "text" and training_args.do_eval:
+        texts = list(held_out["text"])
         for tokens in arguments.eval_lengths:
-            held_out = list(data["validation"]["text"])
-            examples[f"eval_{tokens}"] = of_length(held_out, processor, tokens, arguments.max_eval_samples)
-        held_out = JoinedTexts(list(data["validation"]["text"]), processor, min(arguments.train_lengths))
-    else:
-        held_out = data["validation"]
-    collator = Collator(processor, column, arguments.train_lengths)
-    if not examples:
+            examples[f"eval_{tokens}"] = of_length(texts, processor, tokens, arguments.max_eval_samples)
+        held_out = JoinedTexts(texts, processor, min(arguments.train_lengths))
+    if training_args.do_eval and not examples:
         chosen = range(min(len(held_out), arguments.max_eval_samples))
         examples["eval"] = [collator([held_out[n]]) for n in chosen]
     trainer = DistillationTrainer(
