@@ -5,10 +5,10 @@ import pytest
 import torch
 from conftest import TINY
 
+from configuration_lion.registry import FEATURE_MAPS
 from modeling_lion import LionConfig, LionModel
-from modeling_lion.layout.layout import Layout
 from modeling_lion.mixers.feature_map import Hedgehog, elu, plain_silu_norm, silu_norm
-from modeling_lion.mixers.registry import FEATURE_MAPS
+from modeling_lion.sequence.layout import Layout
 
 
 FORMULAS = {

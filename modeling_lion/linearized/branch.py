@@ -1,0 +1,297 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+What LION adds to an attention module of another encoder (SPEC §13): feature maps, the gate of the window, decays.
+
+    y_i = (Σ_{|i-j| ≤ w} exp(s q_i·k_j) v_j + exp(g_i) Σ_{|i-j| > w} φ(q_i)·φ(k_j) M_ij v_j) / (the same with v = 1)
+
+The module's own projections, norms and rotations stay: q, k and v are what it gives to transformers' attention
+interface.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedConfig
+from transformers import initialization as init
+
+from configuration_lion.registry import FEATURE_MAPS, find_mixer
+
+from ..attention.decay_mask import LogDecay, check_decay_shape, decay_mask_rows, finite_log_decay, over_tokens
+from ..attention.far_sums import far_sums
+from ..attention.lion_attention import lion_attention
+from ..attention.numerics import divide, smallest_denominator, without_autocast
+from ..attention.softmax_window import dense_window_mask, sliding_attention
+from ..mixers.feature_map import Hedgehog
+from ..mixers.mixer import init_own_weights
+from ..sequence.tiles import can_be_cut, cut_into_tiles, in_tiles
+from ..tokens import Tokens
+
+
+# Added to the gate to have one branch alone. A token that sees none beyond its window keeps the window.
+BRANCHES = {"both": 0.0, "window": -60.0, "linear": 60.0}
+
+
+def bounded_exp(x: Tensor) -> Tensor:
+    """exp(x) up to some 2, then less; at most 1 + e⁴, so that features of every dtype can have it as a factor."""
+    return torch.sigmoid(x - 4) * (1 + math.exp(4))
+
+
+class QueryFeatures(Hedgehog):
+    """
+    Hedgehog's features times the mean of what their softmax has divided by, bounded: how large the scores of a query
+    are says how much it sees beyond its window.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = x.transpose(1, 2) @ self.weight.to(x.dtype)
+        scores = torch.stack((scores, -scores), dim=-2)
+        size = scores.flatten(-2).logsumexp(-1, keepdim=True) - math.log(2 * scores.shape[-1])
+        return (scores.softmax(-1).flatten(-2) * bounded_exp(size)).transpose(1, 2)
+
+
+class KeyFeatures(Hedgehog):
+    """Hedgehog's features times exp(w_h·k_j), bounded: of some tokens, such as CLS, every query sees more."""
+
+    def __init__(self, num_heads: int, head_dim: int):
+        super().__init__(num_heads, head_dim)
+        self.size = nn.Parameter(torch.empty(num_heads, head_dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        size = torch.einsum("blhd,hd->blh", x, self.size.to(x.dtype))
+        return super().forward(x) * bounded_exp(size).unsqueeze(-1)
+
+
+@dataclass
+class LocalWindow:
+    """
+    Softmax over near tokens, and what joins it with the linear sum over the others. With e_i, the logarithm of the
+    window's denominator (attention/softmax_window.py), the window's share of the output is sigmoid(e_i - g_i - log
+    den_i).
+
+    Attributes:
+        query, key, value: `(batch, heads, length, head_dim)`, before the feature map.
+        gate: g, `(batch, heads, length)`.
+        tokens: without padding between real ones.
+        reach: how many tokens a head sees on each side.
+        scaling: s, of the scores q·k; `None` for D^-½.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    gate: Tensor
+    tokens: Tokens
+    reach: int
+    scaling: float | None = None
+
+    def __post_init__(self):
+        if self.scaling is None:
+            self.scaling = self.query.shape[-1] ** -0.5
+
+    def join(self, numerator: Tensor, denominator: Tensor) -> Tensor:
+        """
+        The output, `(batch, heads, length, head_dim)`, in the dtype of the values.
+
+        Args:
+            numerator, denominator: of the linear sum, `(batch, heads, length, head_dim)` and `(..., 1)`.
+        """
+        near, log_sum = sliding_attention(
+            self.query,
+            self.key,
+            self.value,
+            sliding_window=self.reach,
+            scaling=self.scaling,
+            tokens=self.tokens,
+            with_log_sum=True,
+        )
+        # The logarithm of the ratio of both denominators: neither overflows, and either may be 0.
+        denominator = at_least_smallest(denominator)
+        ratio = (log_sum - self.gate.to(log_sum.dtype)).unsqueeze(-1) - denominator.log()
+        near = near.transpose(1, 2).to(ratio.dtype)
+        factor = (-ratio).sigmoid() / denominator
+        return torch.addcmul(near * ratio.sigmoid(), numerator, factor).to(self.value.dtype)
+
+    def weights(self, linear: Tensor, queries: Tensor | slice = slice(None)) -> Tensor:
+        """
+        The weights of all tokens in the outputs of some, by default all, `(batch, heads, queries, length)`.
+
+        Args:
+            linear: undivided weights of the linear sum, in the same shape; those of near tokens do not count.
+            queries: indices of the outputs.
+        """
+        seen = dense_window_mask(self.query[:, 0], self.reach, self.tokens, queries)
+        linear = linear.masked_fill(seen, 0)
+        query, key, gate = (x.to(linear.dtype) for x in (self.query, self.key, self.gate))
+        scores = self.scaling * query[:, :, queries] @ key.transpose(-1, -2)
+        # Masked before exp: far from the window it may overflow, and its gradient would be NaN.
+        scores = torch.where(seen, scores - gate[:, :, queries, None], -torch.inf)
+        log_linear = at_least_smallest(linear.sum(-1, keepdim=True)).log()
+        largest = torch.maximum(scores.amax(-1, keepdim=True), log_linear).detach()
+        weights = (scores - largest).exp() + linear * (-largest).exp()
+        return divide(weights, weights.sum(-1, keepdim=True))
+
+
+def at_least_smallest(denominator: Tensor) -> Tensor:
+    return denominator.clamp(min=smallest_denominator(denominator.dtype))
+
+
+class KeptAttention(nn.Module):
+    """Marks an attention module that keeps softmax, beside others that became linear. It has no weights."""
+
+    def __init__(self, config: PreTrainedConfig):
+        super().__init__()
+        self.config = config
+
+
+class InPlaceHead(nn.Module):
+    """
+    The linear attention of one attention module.
+
+    Args:
+        config: of the encoder, with the fields of `InPlaceConfig`.
+        num_heads, head_dim: of the queries.
+    """
+
+    def __init__(self, config: PreTrainedConfig, num_heads: int, head_dim: int):
+        super().__init__()
+        self.config = config
+        self.window = config.lion_window
+        self.branches = "both"  # of `BRANCHES`
+        if config.lion_feature_map == "scaled_hedgehog":
+            self.query_map, self.key_map = QueryFeatures(num_heads, head_dim), KeyFeatures(num_heads, head_dim)
+        elif FEATURE_MAPS[config.lion_feature_map].is_learnt:  # different weights for queries and keys
+            learnt = FEATURE_MAPS[config.lion_feature_map].function
+            self.query_map, self.key_map = learnt(num_heads, head_dim), learnt(num_heads, head_dim)
+        else:
+            self.query_map, self.key_map = FEATURE_MAPS[config.lion_feature_map].function, None
+        self.gate = nn.Parameter(torch.empty(num_heads, head_dim)) if self.window else None
+        self.gate_bias = nn.Parameter(torch.empty(num_heads)) if self.window else None
+        self.decay: nn.Module | None = find_mixer(config.lion_mixer).decay_of_keys(num_heads, head_dim)
+
+    @torch.no_grad()
+    def start(self, scaling: float | None = None) -> None:
+        """
+        Set the initial weights: features like those of softmax with this scaling of the scores (by default that of
+        the head's dimension), a gate that favours neither sum, and decays that reach far.
+        """
+        if self.gate is not None:
+            init.zeros_(self.gate)
+            init.zeros_(self.gate_bias)
+        for features in (self.query_map, self.key_map):
+            if isinstance(features, Hedgehog):
+                size = features.weight.shape[-1]
+                scale = (size**-0.5 if scaling is None else scaling) ** 0.5
+                init.copy_(features.weight, (scale * torch.eye(size)).expand_as(features.weight))
+                if isinstance(features, KeyFeatures):
+                    init.zeros_(features.size)
+            elif isinstance(features, nn.Module):
+                init_own_weights(features, self.config)
+        for module in () if self.decay is None else self.decay.modules():
+            init_own_weights(module, self.config)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        tokens: Tokens | None = None,
+        scaling: float | None = None,
+        form: str = "auto",
+        output_attentions: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """
+        Args:
+            query, key, value: `(batch, heads, length, head_dim)`, in one dtype.
+            tokens: with their `order`; `None` if all are real.
+            scaling: of the scores q·k.
+            form: `"auto"`, `"parallel"`, `"chunk"` or `"rnn"`.
+            output_attentions: whether to return the weights, in quadratic time.
+
+        Returns:
+            The output `(batch, length, heads, head_dim)`, and the weights `(batch, heads, length, length)` or `None`.
+        """
+        tokens = Tokens() if tokens is None else tokens
+        query, key, value = (tokens.reordered(x, 2) for x in (query, key, value))
+        needs_weights = output_attentions or form == "parallel"
+        with without_autocast(query):
+            output, weights = self.attend(query, key, value, tokens.contiguous(), scaling, form, needs_weights)
+        output = tokens.restored(output.transpose(1, 2))
+        if not output_attentions:
+            return output, None
+        return output, tokens.restored(tokens.restored(weights, 2), 3)
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        tokens: Tokens,
+        scaling: float | None,
+        form: str,
+        needs_weights: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """`forward` without padding between real tokens; the output is `(batch, heads, length, head_dim)`."""
+        inputs, log_decay, window = self.prepare(query, key, value, tokens, scaling)
+        if window is None:
+            form = "eager" if needs_weights else form
+            return lion_attention(*inputs, value, LogDecay(log_decay, log_decay), form=form)
+        if not needs_weights:
+            if self.branches == "window":
+                sums = torch.zeros_like(value), torch.zeros_like(value[..., :1])
+            else:
+                sums = far_sums(*inputs, value, log_decay, self.window, form=form)
+            return window.join(*sums), None
+        _, linear = lion_attention(*inputs, value, LogDecay(log_decay, log_decay), form="eager", returns_sums=True)
+        weights = window.weights(linear).to(value.dtype)
+        return weights @ value, weights  # from the weights, so that they have gradients
+
+    def prepare(
+        self, query: Tensor, key: Tensor, value: Tensor, tokens: Tokens, scaling: float | None
+    ) -> tuple[list[Tensor], Tensor | None, LocalWindow | None]:
+        """The features of queries and keys, `(batch, heads, length, features)`, the log decays and the window."""
+        maps = (self.query_map, query), (self.key_map or self.query_map, key)
+        features = [features_of(x.transpose(1, 2), feature_map) for feature_map, x in maps]
+        log_decay = None
+        if self.decay is not None:
+            log_decay = self.decay(key.transpose(1, 2))
+            check_decay_shape(f"{type(self.decay).__name__}.forward", log_decay, len(key), *key.shape[1:3])
+        # A fixed decay stays a number per head: padding is outside of the real tokens.
+        is_fixed = log_decay is not None and log_decay.dim() == 1
+        features[1], folded = tokens.fold(features[1], None if is_fixed else log_decay)
+        log_decay = log_decay if is_fixed else folded
+        inputs = [x.transpose(1, 2) for x in features]
+        if not self.window:
+            return inputs, log_decay, None
+        gate = torch.einsum("bhld,hd->bhl", query, self.gate.to(query.dtype))
+        gate = gate + self.gate_bias.to(query.dtype).unsqueeze(-1)
+        if self.branches != "both":
+            gate = gate + BRANCHES[self.branches]
+        return inputs, log_decay, LocalWindow(query, key, value, gate, tokens, self.window, scaling)
+
+    def weights_of_tokens(
+        self, query: Tensor, key: Tensor, tokens: Tokens, scaling: float | None, queries: Tensor
+    ) -> Tensor:
+        """
+        The weights of all tokens in the outputs of some, `(batch, heads, queries, length)`, in time that grows with
+        their number: distillation compares so many. No padding is between real tokens.
+        """
+        with without_autocast(query):
+            inputs, log_decay, window = self.prepare(query, key, key, tokens, scaling)
+            linear = inputs[0][:, :, queries] @ inputs[1].transpose(-1, -2)
+            if log_decay is not None:
+                decays = finite_log_decay(LogDecay(log_decay, log_decay), query)
+                linear = linear * decay_mask_rows(*over_tokens(decays, query), queries)
+            if window is None:
+                return divide(linear, linear.sum(-1, keepdim=True))
+            return window.weights(linear, queries)
+
+
+def features_of(x: Tensor, feature_map: Callable[[Tensor], Tensor]) -> Tensor:
+    """φ of `(batch, length, heads, head_dim)`; in tiles of tokens, whose intermediate results stay in cache."""
+    if not can_be_cut(x):
+        return feature_map(x)
+    batch, length = x.shape[:2]
+    return in_tiles(lambda tile: [feature_map(tile.of(x))], cut_into_tiles(batch, length), batch, length)[0]
