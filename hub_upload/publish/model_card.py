@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 from configuration_lion.registry import find_mixer
 from modeling_lion.linearized.config import type_of_source
 
-from ..traits import InPlaceTraits, traits_of
+from ..traits import LinearizedTraits, traits_of
 from ..verify import Verification
 
 
@@ -161,7 +161,7 @@ def model_card(
         mixer=mixer,
         attention=kind,
         is_linear=traits.has_linear_layers,
-        has_softmax=isinstance(traits, InPlaceTraits),
+        has_softmax=isinstance(traits, LinearizedTraits),
         rows=rows_of(model),
         kernels=kernels_of(model),
         limits=limits_of(model),
@@ -200,7 +200,7 @@ def training_facts(metadata: dict, state: dict) -> dict:
 def attention_in_words(model: PreTrainedModel) -> tuple[str, str]:
     """The name of the attention, and a phrase that describes it."""
     config, traits = model.config, traits_of(model)
-    if not isinstance(traits, InPlaceTraits):
+    if not isinstance(traits, LinearizedTraits):
         is_softmax = config.mixer_is_linear and not config.has_linear_layers  # whatever `mixer_type` would be
         mixer = find_mixer("softmax" if is_softmax else config.mixer_type)
         what = f"{'linear ' if config.has_linear_layers else ''}attention {mixer.description}".strip()
@@ -231,7 +231,7 @@ def rows_of_lion(model: PreTrainedModel) -> dict[str, object]:
     }
 
 
-def rows_in_place(model: PreTrainedModel) -> dict[str, object]:
+def linearized_rows(model: PreTrainedModel) -> dict[str, object]:
     """Rows of the table of an encoder that became linear."""
     config = model.config
     is_linear = [sizes is not None for sizes in config.lion_layers.values()]
@@ -258,7 +258,7 @@ def rows_of(model: PreTrainedModel) -> dict[str, object]:
         "heads": config.num_attention_heads,
         "MLP size": getattr(config, "intermediate_size", None),
     }
-    rows |= rows_in_place(model) if isinstance(traits, InPlaceTraits) else rows_of_lion(model)
+    rows |= linearized_rows(model) if isinstance(traits, LinearizedTraits) else rows_of_lion(model)
     rows |= {
         "weights": quoted(str(model.dtype).removeprefix("torch.")),
         "vocabulary": is_text and f"{config.vocab_size:,}",
@@ -280,7 +280,7 @@ def kernels_of(model: PreTrainedModel) -> list[tuple[str, ...]]:
     if not traits.has_linear_layers:
         return [header, (softmax[0], f"{softmax[1]}; the default"), eager]
     forms = [(f'`"{name}"`', *FORMS[form]) for name, form in traits.forms.items()]
-    if isinstance(traits, InPlaceTraits):
+    if isinstance(traits, LinearizedTraits):
         return [(*header, GROWTH), *forms, (softmax[0], "the encoder as it was", FORMS["parallel"][1])]
     return [(*header, GROWTH), *forms, (*eager, FORMS["parallel"][1])]
 
@@ -288,7 +288,7 @@ def kernels_of(model: PreTrainedModel) -> list[tuple[str, ...]]:
 def limits_of(model: PreTrainedModel) -> list[str]:
     """Limits that users have to know, in sentences."""
     config, traits = model.config, traits_of(model)
-    is_own = not isinstance(traits, InPlaceTraits)
+    is_own = not isinstance(traits, LinearizedTraits)
     if traits.modality == "image":
         size = "x".join(map(str, traits.image_shape[1:]))
         is_fixed = not is_own or config.position_embedding_type != "none"

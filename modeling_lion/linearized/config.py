@@ -14,7 +14,7 @@ from configuration_lion.registry import FEATURE_MAPS
 PREFIX = "lion-"  # of `model_type`
 
 
-def in_place_feature_maps() -> list[str]:
+def linearized_feature_maps() -> list[str]:
     """Positive ones, and one that only heads inside other encoders have (branch.py)."""
     return [*(name for name, feature_map in FEATURE_MAPS.items() if feature_map.is_positive), "scaled_hedgehog"]
 
@@ -30,7 +30,7 @@ def type_of_source(config: PreTrainedConfig) -> str:
 
 
 @strict
-class InPlaceConfig(PreTrainedConfig):
+class LinearizedConfig(PreTrainedConfig):
     """
     Args:
         lion_layers: by name within the base model, each attention module: its number of heads and their dimension if
@@ -65,8 +65,8 @@ class InPlaceConfig(PreTrainedConfig):
         return self.lion_position_table is not None and self.lion_positions is None
 
     def validate_lion(self):
-        if self.lion_feature_map not in in_place_feature_maps():
-            names = ", ".join(map(repr, in_place_feature_maps()))
+        if self.lion_feature_map not in linearized_feature_maps():
+            names = ", ".join(map(repr, linearized_feature_maps()))
             raise ValueError(f"`feature_map` is {self.lion_feature_map!r}; give a positive one: {names}.")
         for name in ("lion_window", "lion_exact_length"):
             if getattr(self, name) < 0:

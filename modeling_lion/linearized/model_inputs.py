@@ -20,7 +20,7 @@ from transformers.utils import ModelOutput
 from ..attention.tracing import is_compiling, is_readable
 from ..private_apis import has_hooks
 from ..tokens import cyclic_positions, packed_borders, real_tokens
-from .config import InPlaceConfig
+from .config import LinearizedConfig
 
 
 # Positions that buffers hold before they grow: 1 MB each.
@@ -34,7 +34,9 @@ def with_tokens(forward: Callable) -> Callable:
 
     @wraps(forward)
     def forward_with_tokens(self, *args, **kwargs):
-        is_linear = isinstance(self.config, InPlaceConfig) and str(self.config._attn_implementation).startswith("lion")
+        is_linear = isinstance(self.config, LinearizedConfig) and str(self.config._attn_implementation).startswith(
+            "lion"
+        )
         if self.base_model is not self or not is_linear:
             return forward(self, *args, **kwargs)
         given = by_name(forward, args, kwargs)
