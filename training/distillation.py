@@ -29,6 +29,7 @@ from modeling_lion.linearized.attention_functions import exact_attention
 from modeling_lion.linearized.branch import LinearBranch
 from modeling_lion.linearized.classes import class_by_name
 from modeling_lion.linearized.config import LinearizedConfig
+from modeling_lion.mixers.import_mixers import import_mixers
 from modeling_lion.tokens import Tokens, read_mask
 
 from .distillation_arguments import STAGES, DistillationArguments, DistillationTrainingArguments
@@ -387,6 +388,7 @@ def distill(arguments: DistillationArguments, training_args: DistillationTrainin
         raise ValueError(
             "--gradient_checkpointing has no effect here: a step keeps the memory of one layer at a time."
         )
+    import_mixers(arguments.mixers or ())
     set_seed(training_args.seed)
     checkpoint = find_checkpoint(training_args)
     name = find_teacher(arguments.model_name_or_path)
@@ -410,14 +412,13 @@ def distill(arguments: DistillationArguments, training_args: DistillationTrainin
         train_data = JoinedTexts(
             lines, processor, max(arguments.train_lengths), arguments.joined_share, training_args.seed
         )
+    collator, held_out = Collator(processor, column, arguments.train_lengths), data.get("validation", ())
+    if column == "text" and training_args.do_eval:
+        texts = list(held_out["text"])
         for tokens in arguments.eval_lengths:
-            held_out = list(data["validation"]["text"])
-            examples[f"eval_{tokens}"] = of_length(held_out, processor, tokens, arguments.max_eval_samples)
-        held_out = JoinedTexts(list(data["validation"]["text"]), processor, min(arguments.train_lengths))
-    else:
-        held_out = data["validation"]
-    collator = Collator(processor, column, arguments.train_lengths)
-    if not examples:
+            examples[f"eval_{tokens}"] = of_length(texts, processor, tokens, arguments.max_eval_samples)
+        held_out = JoinedTexts(texts, processor, min(arguments.train_lengths))
+    if training_args.do_eval and not examples:
         chosen = range(min(len(held_out), arguments.max_eval_samples))
         examples["eval"] = [collator([held_out[n]]) for n in chosen]
     trainer = DistillationTrainer(

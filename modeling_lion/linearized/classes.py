@@ -94,7 +94,7 @@ def install_branches(model: PreTrainedModel, scalings: dict[str, float] | None =
             if module.lion.decay is not None:
                 module.lion.decay.to(accumulation_dtype(like.dtype))
             module.lion.train(module.training)
-    if config.lion_mixer != "lit":  # SPEC §5: decays stay float32
+    if any(isinstance(x, LinearBranch) and x.decay is not None for x in model.modules()):  # SPEC §5: they stay float32
         model._keep_in_fp32_modules_strict = {*(model._keep_in_fp32_modules_strict or ()), "lion.decay"}
     if isinstance(base, PreTrainedModel) and not isinstance(base, LinearizedModel):
         base.__class__ = linearized_model_class(type(base))  # whose forward looks at its tokens

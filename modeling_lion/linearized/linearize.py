@@ -46,7 +46,8 @@ def linearize(
         model: any encoder whose layers call transformers' attention interface, with or without a head.
         layers: which attention modules become linear: "all", "global" (those without a window), "alternate" (every
             other one, from the first on) or indices. Others keep softmax, in linear time if they have a window.
-        mixer: "lit", "decay" or "selective": the decays of the linear sum (SPEC §2).
+        mixer: the decays of the linear sum (SPEC §2): "lit", "decay", "selective", or a mixer of your own that has
+            `decay_of_keys` (`modeling_lion.register_mixer`).
         feature_map: φ, a name of `LionConfig.feature_map` but "identity", or "scaled_hedgehog": features of a learnt
             size, which take a fifth off the error of distillation.
         window: tokens on each side that softmax reads; 0 for none: the linear sum has all tokens, as in the paper.
@@ -79,7 +80,8 @@ def linearize(
     chosen = chosen_modules(found, layers)
     for one in found:
         if one.problem is not None:
-            raise ValueError(f"{type(model).__name__} cannot become linear: {one.name} {one.problem}.")
+            reason = f"{type(model).__name__} cannot become linear: {one.name} {one.problem}."
+            raise ValueError(reason + advice_on_encoder(model, found))
     fields = {
         "lion_layers": {one.name: [one.num_heads, one.head_dim] if one in chosen else None for one in found},
         "lion_mixer": mixer,
@@ -106,6 +108,19 @@ def linearize(
     install_branches(model, {one.name: one.scaling for one in found})
     model.set_attn_implementation("lion")
     return model
+
+
+def advice_on_encoder(model: PreTrainedModel, found: list[FoundAttention]) -> str:
+    """For a model of an encoder and a decoder: where its encoder is, or that this cannot become linear either."""
+    encoder = model.get_encoder() if model.config.is_encoder_decoder else model
+    path = next((name for name, module in model.named_modules() if module is encoder), "")
+    if not path:
+        return ""
+    inside = next(name for name, module in model.base_model.named_modules() if module is encoder)
+    blocked = next((one for one in found if one.problem is not None and one.name.startswith(f"{inside}.")), None)
+    if blocked is None:
+        return f" Give its encoder alone, `model.{path}`."
+    return f" Its encoder alone, `model.{path}`, cannot either: {blocked.name} {blocked.problem}."
 
 
 def own_config(model: PreTrainedModel) -> None:

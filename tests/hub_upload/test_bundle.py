@@ -24,6 +24,7 @@ from modeling_lion import LionForMaskedLM, LionTokenizer
 from modeling_lion.attention.implementation_names import FORMS
 from modeling_lion.attention.lion_attention import lion_attention
 from modeling_lion.linearized.attention_functions import LINEARIZED_FORMS
+from modeling_lion.mixers.linear import LinearMixer
 from modeling_lion.portable_code import portable_code
 
 
@@ -271,7 +272,7 @@ def test_kernels_that_disagree_are_refused(checkpoint, bundle, tmp_path, monkeyp
         output, weights = lion_attention(*args, **kwargs)
         return 2 * output, weights
 
-    monkeypatch.setitem(modeling_lion.modeling_lion.ALL_ATTENTION_FUNCTIONS._local_mapping, "rnn", doubles)
+    monkeypatch.setitem(LinearMixer.forms, "rnn", doubles)
     for make in (
         lambda: create_bundle(checkpoint, tmp_path / "out", license="mit"),
         lambda: open_bundle(bundle.folder),
