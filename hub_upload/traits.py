@@ -4,6 +4,7 @@
 from transformers import PreTrainedModel
 
 from configuration_lion import AUTO_MODELS
+from configuration_lion.registry import find_mixer
 from modeling_lion.attention.implementation_names import attention_names
 from modeling_lion.linearized.attention_functions import FORMS_IN_PLACE
 from modeling_lion.linearized.branch import InPlaceHead
@@ -27,6 +28,7 @@ class Traits:
         reference: the one that is the definition.
         paddings: where texts can be padded.
         has_linear_layers: whether any layer is linear.
+        has_weights: whether attention weights can be asked for.
         chunk_size: tokens of a chunk.
         exact_length: inputs of at most so many tokens are computed by softmax; 0 for none.
         longest_text: tokens, by a table of positions; `None` without a limit.
@@ -37,6 +39,7 @@ class Traits:
     default_form = "auto"
     reference = "eager"
     exact_length = 0
+    has_weights = True
 
     def __init__(self, model: PreTrainedModel):
         self.model, self.config = model, model.config
@@ -47,6 +50,8 @@ class Traits:
         self.modality = config.modality
         self.forms = {name: name for name in attention_names(config)}
         self.has_linear_layers = config.has_linear_layers
+        mixer = find_mixer(config.mixer_type)
+        self.has_weights = mixer.is_softmax or not config.uses_mixer_type or "eager" in mixer.forms
         self.paddings: tuple[str, ...] = (
             ("none", "right", "left", "interior") if self.modality == "text" else ("none",)
         )

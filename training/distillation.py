@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from hub_upload_lion.convert.in_place import fit_settings, load_encoder, longest_text
+from hub_upload_lion.convert.encoder import fit_settings, load_encoder, longest_text
 from hub_upload_lion.sentence_modules import SETTINGS, copy_modules, encoder_folder
 from scipy.stats import spearmanr
 from torch import Tensor, nn
@@ -29,6 +29,7 @@ from modeling_lion.linearized.attention_functions import exact_attention
 from modeling_lion.linearized.branch import InPlaceHead
 from modeling_lion.linearized.classes import class_by_name
 from modeling_lion.linearized.config import InPlaceConfig
+from modeling_lion.mixers.import_mixers import import_mixers
 from modeling_lion.tokens import Tokens, read_mask
 
 from .distillation_arguments import STAGES, DistillationArguments, DistillationTrainingArguments
@@ -387,6 +388,7 @@ def distill(arguments: DistillationArguments, training_args: DistillationTrainin
         raise ValueError(
             "--gradient_checkpointing has no effect here: a step keeps the memory of one layer at a time."
         )
+    import_mixers(arguments.mixers or ())
     set_seed(training_args.seed)
     checkpoint = find_checkpoint(training_args)
     name = find_teacher(arguments.model_name_or_path)

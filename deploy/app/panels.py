@@ -27,6 +27,7 @@ from transformers import AutoModel, BertConfig, PreTrainedModel, pipeline
 from transformers.utils import cached_file
 
 from modeling_lion import AttentionReport
+from modeling_lion.attention.lion_attention import DECAYS_ONLY
 
 from ..timing import cpu_seconds
 
@@ -326,9 +327,9 @@ class Reading:
 
 
 def linear_layers(served: Served) -> list[int]:
-    """The layers that have decay masks, counted from 1."""
+    """The layers that have decay masks, counted from 1: those that `lion_attention` computes."""
     layers = served.model.base_model.layers
-    return [n for n, layer in enumerate(layers, 1) if layer.attention.mixer.is_linear]
+    return [n for n, layer in enumerate(layers, 1) if layer.attention.mixer.needs == DECAYS_ONLY]
 
 
 def why_not_heads(served: Served) -> str | None:

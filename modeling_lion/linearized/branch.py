@@ -13,18 +13,16 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers import PreTrainedConfig
 from transformers import initialization as init
 
-from configuration_lion.registry import FEATURE_MAPS
+from configuration_lion.registry import FEATURE_MAPS, find_mixer
 
-from ..attention.decay_mask import LogDecay, decay_mask_rows, finite_log_decay, over_tokens
+from ..attention.decay_mask import LogDecay, check_decay_shape, decay_mask_rows, finite_log_decay, over_tokens
 from ..attention.far_sums import far_sums
 from ..attention.lion_attention import lion_attention
-from ..attention.numerics import accumulation_dtype, divide, without_autocast
+from ..attention.numerics import divide, without_autocast
 from ..attention.softmax_window import dense_window_mask
-from ..mixers.decay import FixedDecay
 from ..mixers.feature_map import Hedgehog
 from ..mixers.local_window import LocalWindow
 from ..mixers.mixer import init_own_weights
@@ -34,8 +32,6 @@ from ..tokens import Tokens
 
 # Added to the gate to have one branch alone. A token that sees none beyond its window keeps the window.
 BRANCHES = {"both": 0.0, "window": -60.0, "linear": 60.0}
-# Half-lives of new decays, in tokens, of the fastest and the slowest head: all reach beyond a window of 64.
-HALF_LIVES = (256.0, 65_536.0)
 
 
 def bounded_exp(x: Tensor) -> Tensor:
@@ -66,21 +62,6 @@ class KeyFeatures(Hedgehog):
     def forward(self, x: Tensor) -> Tensor:
         size = torch.einsum("blhd,hd->blh", x, self.size.to(x.dtype))
         return super().forward(x) * bounded_exp(size).unsqueeze(-1)
-
-
-class KeyDecay(nn.Module):
-    """Log decays log λ_j = logsigmoid(w_h·k_j + b_h) from the keys, as the attention interface gets them: rotated."""
-
-    def __init__(self, num_heads: int, head_dim: int):
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(num_heads, head_dim))
-        self.bias = nn.Parameter(torch.empty(num_heads))
-
-    def forward(self, key: Tensor) -> Tensor:
-        """`(batch, heads, length, head_dim)` to `(batch, heads, length)`, float32 or float64."""
-        dtype = accumulation_dtype(key.dtype)
-        logits = (key.to(dtype) @ self.weight.to(dtype).unsqueeze(-1)).squeeze(-1)
-        return F.logsigmoid(logits + self.bias.to(dtype).unsqueeze(-1))
 
 
 class KeptAttention(nn.Module):
@@ -114,11 +95,7 @@ class InPlaceHead(nn.Module):
             self.query_map, self.key_map = FEATURE_MAPS[config.lion_feature_map].function, None
         self.gate = nn.Parameter(torch.empty(num_heads, head_dim)) if self.window else None
         self.gate_bias = nn.Parameter(torch.empty(num_heads)) if self.window else None
-        self.decay: FixedDecay | KeyDecay | None = None
-        if config.lion_mixer == "decay":
-            self.decay = FixedDecay(num_heads)
-        elif config.lion_mixer == "selective":
-            self.decay = KeyDecay(num_heads, head_dim)
+        self.decay: nn.Module | None = find_mixer(config.lion_mixer).decay_of_keys(num_heads, head_dim)
 
     @torch.no_grad()
     def start(self, scaling: float | None = None) -> None:
@@ -138,12 +115,8 @@ class InPlaceHead(nn.Module):
                     init.zeros_(features.size)
             elif isinstance(features, nn.Module):
                 init_own_weights(features, self.config)
-        if self.decay is not None:
-            shortest, longest = torch.tensor(HALF_LIVES, dtype=torch.float64).log2()
-            half_life = torch.logspace(longest, shortest, len(self.decay.bias), base=2.0, dtype=torch.float64)
-            init.copy_(self.decay.bias, torch.logit(torch.exp2(-1 / half_life)).float())
-        if isinstance(self.decay, KeyDecay):
-            init.zeros_(self.decay.weight)
+        for module in () if self.decay is None else self.decay.modules():
+            init_own_weights(module, self.config)
 
     def forward(
         self,
@@ -209,7 +182,8 @@ class InPlaceHead(nn.Module):
         features = [features_of(x.transpose(1, 2), feature_map) for feature_map, x in maps]
         log_decay = None
         if self.decay is not None:
-            log_decay = self.decay(key.transpose(1, 2) if isinstance(self.decay, FixedDecay) else key)
+            log_decay = self.decay(key.transpose(1, 2))
+            check_decay_shape(f"{type(self.decay).__name__}.forward", log_decay, len(key), *key.shape[1:3])
         # A fixed decay stays a number per head: padding is outside of the real tokens.
         is_fixed = log_decay is not None and log_decay.dim() == 1
         features[1], folded = tokens.fold(features[1], None if is_fixed else log_decay)

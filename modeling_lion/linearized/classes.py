@@ -94,7 +94,7 @@ def install_heads(model: PreTrainedModel, scalings: dict[str, float] | None = No
             if module.lion.decay is not None:
                 module.lion.decay.to(accumulation_dtype(like.dtype))
             module.lion.train(module.training)
-    if config.lion_mixer != "lit":  # SPEC §5: decays stay float32
+    if any(isinstance(x, InPlaceHead) and x.decay is not None for x in model.modules()):  # SPEC §5: they stay float32
         model._keep_in_fp32_modules_strict = {*(model._keep_in_fp32_modules_strict or ()), "lion.decay"}
     if isinstance(base, PreTrainedModel) and not isinstance(base, InPlaceModel):
         base.__class__ = in_place_model_class(type(base))  # whose forward looks at its tokens

@@ -46,7 +46,8 @@ def linearize(
         model: any encoder whose layers call transformers' attention interface, with or without a head.
         layers: which attention modules become linear: "all", "global" (those without a window), "alternate" (every
             other one, from the first on) or indices. Others keep softmax, in linear time if they have a window.
-        mixer: "lit", "decay" or "selective": the decays of the linear sum (SPEC §2).
+        mixer: the decays of the linear sum (SPEC §2): "lit", "decay", "selective", or a mixer of your own that has
+            `decay_of_keys` (`modeling_lion.register_mixer`).
         feature_map: φ, a name of `LionConfig.feature_map` but "identity", or "scaled_hedgehog": features of a learnt
             size, which take a fifth off the error of distillation.
         window: tokens on each side that softmax reads; 0 for none: the linear sum has all tokens, as in the paper.

@@ -15,9 +15,10 @@ from configuration_lion.registry import find_feature_map
 
 from ..attention.decay_mask import NO_DECAY, LogDecay, check_decay_shape
 from ..attention.implementation_names import FORMS
-from ..attention.lion_attention import lion_attention
+from ..attention.lion_attention import DECAYS_ONLY, lion_attention
 from ..attention.numerics import without_autocast
 from ..attention.plan import CallPlan, planned
+from ..sequence.border_states import BorderStates, segment_states
 from ..sequence.conv_borders import ConvBorders
 from ..sequence.halo import WithHalo, reach_of
 from ..sequence.layout import Layout, PositionEmbeddings
@@ -31,16 +32,24 @@ from .short_conv import ShortConv, fused_convolution
 logger = logging.get_logger(__name__)
 
 
+def forms_of(operator: Callable) -> dict[str, Callable]:
+    """`Mixer.forms` of a function that computes every form, by its argument `form`, as `lion_attention` does."""
+    return {name: partial(operator, form=name) for name in (*FORMS, "eager")}
+
+
 class LinearMixer(Mixer):
     """
     The base of all linear mixers, which differ in `log_decay`. Names of learnt decays begin with "decay": these stay
     in float32, also in half precision and under quantisers.
 
-    Padding is folded into keys and log decays here (`Tokens.fold`): attention does not know of it.
+    Padding is folded into keys and log decays here (`Tokens.fold`): attention does not know of it. A mixer of another
+    function than `lion_attention` sets `needs` and `forms` (`forms_of`); its inputs after the log decays are made by
+    methods of the names in `needs`, from the hidden states.
     """
 
-    is_linear = has_decays = has_heads_first = True
-    eager_attention = staticmethod(partial(lion_attention, form="eager"))
+    is_linear = has_decays = has_heads_first = has_scans = has_rotary_positions = shares_sequences = True
+    forms = forms_of(lion_attention)
+    needs = DECAYS_ONLY
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
@@ -61,12 +70,6 @@ class LinearMixer(Mixer):
             ShortConv(*sizes, dim) if config.conv_kernel else None
             for dim in (config.key_dim, config.key_dim, self.head_dim)
         )
-
-    def attention_name(self, output_attentions: bool) -> str:
-        name = self.config._attn_implementation
-        if name not in (*FORMS, "eager"):
-            name = "auto"
-        return "eager" if name == "auto" and output_attentions else name
 
     def forward(
         self,
@@ -98,7 +101,8 @@ class LinearMixer(Mixer):
             check_decay_shape(f"{type(self).__name__}.log_decay", log_decay, batch, self.num_scans * heads, length)
         key, log_decay = layout.tokens.fold(key, log_decay)
         log_decay = NO_DECAY if log_decay is None else LogDecay(log_decay, log_decay)
-        inputs = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), log_decay
+        others = (getattr(self, name)(hidden_states) for name in self.needs[1:]) if self.needs else ()
+        inputs = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), log_decay, *others
         attention = None if attention is None else self.bound(attention, layout)
         return AttentionCall(attention, inputs, window)
 
@@ -116,12 +120,19 @@ class LinearMixer(Mixer):
             plan=layout.plan,
         )
 
-    def weights(self, call: AttentionCall, layout: Layout) -> Tensor:
+    def segment_states(self, hidden_states: Tensor, layout: Layout) -> BorderStates:
+        """What a segment sends to the others, for `lion_attention`."""
+        _, key, value, log_decay = self(hidden_states, layout).inputs
+        return segment_states(key, value, log_decay, self.head_directions)
+
+    def weights(self, call: AttentionCall, layout: Layout) -> Tensor | None:
+        if "eager" not in self.forms:
+            return super().weights(call, layout)
         logger.warning_once(
             f'The "{self.config._attn_implementation}" kernel has no attention weights: they are computed once '
             "more in the full form, which takes time and memory quadratic in the length."
         )
-        return self.bound(self.eager_attention, layout)(*call.inputs)[1]
+        return self.bound(self.forms["eager"], layout)(*call.inputs)[1]
 
     def features(self, around: WithHalo, layout: Layout) -> list[Tensor]:
         """
@@ -200,4 +211,8 @@ class LitMixer(LinearMixer):
     tensor_parallel_plan = {}
 
     def log_decay(self, hidden_states: Tensor) -> None:
+        return None
+
+    @staticmethod
+    def decay_of_keys(num_heads: int, head_dim: int) -> None:
         return None

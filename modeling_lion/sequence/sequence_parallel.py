@@ -343,10 +343,11 @@ class SequenceParallelModel:
             ValueError: for image models, for layers of full attention, and for question answering, whose loss is over
                 all tokens at once.
         """
-        if group is not None and "full_attention" in self.config.layer_types_in_use:
+        mixers = [layer.attention.mixer for layer in self.base_model.layers]
+        if group is not None and not all(mixer.shares_sequences for mixer in mixers):
             raise ValueError(
-                "Processes share a sequence by the states of linear attention and by the tokens of a window, and some "
-                f"layers see all tokens at once ({what_is_full(self.config)}): use other layers."
+                "Processes share a sequence by the states of `lion_attention` and by the tokens of a window, and some "
+                f"layers need more ({what_is_full(self.config)}): use other layers."
             )
         if group is not None and (self.config.modality != "text" or not self._supports_sequence_parallel):
             raise ValueError(

@@ -21,7 +21,7 @@ from modeling_lion.attention.lion_attention import lion_attention
 from modeling_lion.linearized import attention_functions
 from modeling_lion.linearized.attention_functions import FORMS_IN_PLACE
 from modeling_lion.linearized.branch import InPlaceHead
-from modeling_lion.modeling_lion import ALL_ATTENTION_FUNCTIONS
+from modeling_lion.mixers.linear import LinearMixer
 from modeling_lion.tokens import Order
 
 
@@ -141,7 +141,7 @@ def test_a_wrong_kernel_fails(checkpoint, monkeypatch, capsys):
         key[:, :, -1] = 0
         return lion_attention(query, key, value, log_decay, **kwargs)
 
-    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, "chunk", forgets_the_last_token)
+    monkeypatch.setitem(LinearMixer.forms, "chunk", forgets_the_last_token)
     result = verify_checkpoint(checkpoint, dtypes=("float32",))
     assert not result.passed
     assert {e.kernel for e in result.errors if not e.passed} == {"chunk"}

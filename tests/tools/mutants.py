@@ -318,9 +318,9 @@ MUTANTS = [
     ),
     Mutant(
         "model: sdpa accepted for linear attention",
-        "name_of_linear_attention",
-        "if requested not in (*FORMS, 'eager'):",
-        "if requested not in (*FORMS, 'eager', 'sdpa'):",
+        "name_of_form",
+        "(*attention_names(config), 'eager')",
+        "(*attention_names(config), 'eager', 'sdpa')",
         "test_attn_implementation.py::test_other_names_are_refused",
     ),
     Mutant(
