@@ -319,7 +319,10 @@ def compare(engine: Engine, tolerance: float) -> None:
     """
     model, about = engine.model, engine.about
     words = " ".join(TEXTS * LONGEST_TRIED).split()
-    longest = " ".join(words[: min(about.max_input_tokens, LONGEST_TRIED)])
+    tried, exact = LONGEST_TRIED, getattr(model[0].model.config, "lion_exact_length", 0)
+    if tried <= exact < 4 * tried:  # beyond it a long text computes otherwise, and must not change a short one
+        tried = exact + len(TEXTS[1].split())
+    longest = " ".join(words[: min(about.max_input_tokens, tried)])
     if about.task == "embed":
         inputs = [about.default_prompt + text for text in (*TEXTS, longest)]
         alone = lambda n: model.encode((*TEXTS, longest)[n], show_progress_bar=False, normalize_embeddings=True)
