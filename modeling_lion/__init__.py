@@ -51,7 +51,7 @@ for old_name, new_name in (
 for former_home, old_name, moved in (
     (decay, "DecayGate", DecayGate),
     (decay, "SelectiveMixer", SelectiveMixer),
-    (branch, "LinearBranch", LinearBranch),
+    (branch, "InPlaceHead", LinearBranch),
 ):
     setattr(former_home, old_name, moved)
 register_lion_local()
