@@ -146,12 +146,12 @@ class KeptAttention(nn.Module):
         self.config = config
 
 
-class InPlaceHead(nn.Module):
+class LinearBranch(nn.Module):
     """
     The linear attention of one attention module.
 
     Args:
-        config: of the encoder, with the fields of `InPlaceConfig`.
+        config: of the encoder, with the fields of `LinearizedConfig`.
         num_heads, head_dim: of the queries.
     """
 

@@ -6,8 +6,8 @@ import torch
 from transformers import BertConfig
 
 from modeling_lion.linearized import branch
-from modeling_lion.linearized.branch import InPlaceHead, bounded_exp
-from modeling_lion.linearized.config import InPlaceConfig
+from modeling_lion.linearized.branch import LinearBranch, bounded_exp
+from modeling_lion.linearized.config import LinearizedConfig
 from modeling_lion.sequence import tiles
 from modeling_lion.tokens import Tokens
 
@@ -15,12 +15,12 @@ from modeling_lion.tokens import Tokens
 HEADS, DIM, LENGTH = 2, 4, 20
 
 
-def make_head(window: int = 3, mixer: str = "lit", feature_map: str = "hedgehog") -> InPlaceHead:
+def make_head(window: int = 3, mixer: str = "lit", feature_map: str = "hedgehog") -> LinearBranch:
     """With random weights, in float64."""
     torch.manual_seed(0)
     fields = {"lion_window": window, "lion_mixer": mixer, "lion_feature_map": feature_map}
-    config = type("Config", (InPlaceConfig, BertConfig), {})(**fields)
-    head = InPlaceHead(config, HEADS, DIM).double()
+    config = type("Config", (LinearizedConfig, BertConfig), {})(**fields)
+    head = LinearBranch(config, HEADS, DIM).double()
     head.start()
     for parameter in head.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
