@@ -173,8 +173,9 @@ class ConfigChecks(ConfigPart):
             file = stored.get("auto_map", {}).get("AutoConfig", "").split("--")[-1].split(".")[0]
             raise ValueError(
                 f"The stored configuration has `mixer_type` {name!r}, which no imported file registers: import the "
-                f"file of its class{f', as {file}.py beside the weights has it' if file else ''}; or load with "
-                "trust_remote_code=True in a process that does not import modeling_lion."
+                f"file of its class{f', as {file}.py beside the weights has it' if file else ''} (--mixers of "
+                "commands and scripts); or load with trust_remote_code=True in a process that does not import "
+                "modeling_lion."
             )
         if stored["pooling"] in DELETED_POOLINGS:
             raise ValueError(f"The stored configuration has `pooling` {stored['pooling']!r}. {CONVERT_AGAIN}")
@@ -297,10 +298,11 @@ class ConfigChecks(ConfigPart):
                 f"`layer_types` has {len(given)} entries with `num_hidden_layers` {self.num_hidden_layers}; give one "
                 "for each layer."
             )
-        if find_mixer(self.mixer_type).has_memory or "linear_attention" in given and not self.mixer_is_linear:
+        mixer = find_mixer(self.mixer_type)
+        if mixer.has_memory or "linear_attention" in given and mixer.is_softmax:
             raise ValueError(
-                f"`layer_types` is {given} with `mixer_type` {self.mixer_type!r}, which is not linear attention; set "
-                '`mixer_type` to "lit", "decay" or "selective", or leave `layer_types=None`.'
+                f"`layer_types` is {given} with `mixer_type` {self.mixer_type!r}, which is softmax; set `mixer_type` "
+                f"to one of {mixers_with('is_linear')}, or leave `layer_types=None`."
             )
 
     def validate_directions(self):
@@ -351,12 +353,13 @@ class ConfigChecks(ConfigPart):
                 "and the rows of an image are none: leave `rope_parameters=None` and set "
                 '`position_embedding_type="absolute"`.'
             )
-        if find_mixer(self.mixer_type).has_memory:
-            raise ValueError(
-                f"`rope_parameters` is {given} with `mixer_type` {self.mixer_type!r}, whose memory has no positions; "
-                'leave `rope_parameters=None`, or set `mixer_type` to "softmax" or a linear mixer.'
-            )
         by_type = self.rope_parameters_by_type
+        own = by_type if self.layer_types is None else [by_type.get("linear_attention")]
+        if self.uses_mixer_type and any(own) and not find_mixer(self.mixer_type).has_rotary_positions:
+            raise ValueError(
+                f"`rope_parameters` is {given} with `mixer_type` {self.mixer_type!r}, which has no rotary positions; "
+                f"leave `rope_parameters=None`, or set `mixer_type` to one of {mixers_with('has_rotary_positions')}."
+            )
         for name, parameters in by_type.items():
             if name not in LAYER_TYPES or not isinstance(parameters, dict | None):
                 raise ValueError(
@@ -407,8 +410,8 @@ class ConfigChecks(ConfigPart):
         if self.conv_kernel > 0 and not self.has_linear_layers:
             raise ValueError(
                 f"`conv_kernel` is {self.conv_kernel} with `mixer_type` {self.mixer_type!r} and `layer_types` "
-                f"{self.layer_types}, and softmax has no short convolution; set `conv_kernel=0`, or have layers of a "
-                'linear mixer ("lit", "decay", "selective").'
+                f"{self.layer_types}, and only linear attention has a short convolution; set `conv_kernel=0`, or have "
+                f"layers of a linear mixer ({mixers_with('is_linear')})."
             )
 
     def validate_image(self):
@@ -425,6 +428,12 @@ class ConfigChecks(ConfigPart):
                         '`modality="image"`.'
                     )
             return
+        if self.patch_order != "raster" and self.has_decays and not find_mixer(self.mixer_type).has_scans:
+            raise ValueError(
+                f"`patch_order` is {self.patch_order!r} with `mixer_type` {self.mixer_type!r}, which reads patches "
+                'row by row only; leave `patch_order="raster"`, or set `mixer_type` to one of '
+                f"{mixers_with('has_scans')}."
+            )
         if self.position_embedding_type == "cyclic":
             raise ValueError(
                 "`position_embedding_type` is 'cyclic' with `modality` 'image'; give \"absolute\" (images of other "
@@ -441,6 +450,11 @@ class ConfigChecks(ConfigPart):
                     f"{side} {image} leaves {image % patch} pixels over; the nearest sizes that fit are "
                     f"{image // patch * patch or patch} and {(image // patch + 1) * patch}."
                 )
+
+
+def mixers_with(trait: str) -> str:
+    """The names of the mixers that have a trait, in words."""
+    return ", ".join(f'"{name}"' for name, mixer in MIXERS.items() if getattr(mixer, trait))
 
 
 def height_width(size: int | list[int] | tuple[int, int]) -> tuple[int, int]:

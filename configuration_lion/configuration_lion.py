@@ -394,7 +394,12 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
         """
         if self.layer_types:
             return self.layer_types[layer_idx]
-        return "linear_attention" if self.mixer_is_linear else "full_attention"
+        return "full_attention" if find_mixer(self.mixer_type).is_softmax else "linear_attention"
+
+    @property
+    def uses_mixer_type(self) -> bool:
+        """Whether any layer has the mixer of `mixer_type`: not in models whose `layer_types` are all softmax."""
+        return not self.layer_types or "linear_attention" in self.layer_types
 
     @property
     def layer_types_in_use(self) -> set[str]:
@@ -404,7 +409,7 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
     @property
     def has_linear_layers(self) -> bool:
         """Whether any layer computes linear attention, with LION's kernels."""
-        return "linear_attention" in self.layer_types_in_use
+        return "linear_attention" in self.layer_types_in_use and self.mixer_is_linear
 
     @property
     def has_softmax_layers(self) -> bool:
@@ -419,7 +424,7 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
     @property
     def has_decays(self) -> bool:
         """Whether the influence of tokens decays with distance, so that their order matters without positions."""
-        return self.has_linear_layers and find_mixer(self.mixer_type).has_decays
+        return self.uses_mixer_type and find_mixer(self.mixer_type).has_decays
 
     @property
     def rope_parameters_by_type(self) -> dict[str, dict | None]:

@@ -91,7 +91,7 @@ def check_mixer_weights(name: str, config: PreTrainedConfig, unexpected: list[st
             layer, is_mixers, weight = weight_name.partition(".mixer.")
             is_bias = weight in ("q_proj.bias", "k_proj.bias", "v_proj.bias")  # a different `qkv_bias`
             # If a whole layer is unexpected or missing, its mixer is not a different one.
-            if is_mixers and not is_bias and f"{layer}.mixer.q_proj.weight" not in weights:
+            if is_mixers and not is_bias and f"{layer}.o_proj.weight" not in weights:
                 others.append(weight_name)
     if others:
         raise ValueError(

@@ -91,6 +91,7 @@ class Service:
             )
             rows = await self.first(work, gone, stop)
             tokens = sum(map(len, rows))
+            request.state.cut = [row.cut for row in rows if row.cut]
             queue = self.short if tokens <= self.settings.short_tokens else self.long
             job = queue.put(rows)
             try:
@@ -160,7 +161,10 @@ class Service:
             if is_gone():
                 raise ApiError(499, "The client has gone.")
             if isinstance(piece[0], list):
-                found = queue.engine.rows_of_ids([ids[:most] if side == "right" else ids for ids in piece])
+                ends = {"left": slice(-most, None), "right": slice(most), None: slice(None)}
+                found = queue.engine.rows_of_ids([ids[ends[side]] for ids in piece])
+                for row, ids in zip(found, piece, strict=True):
+                    row.cut = len(ids) - len(row)
             else:
                 found = queue.engine.tokenize(piece, side)
             for row in found:

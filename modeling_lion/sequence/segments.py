@@ -19,13 +19,12 @@ from transformers.utils import logging
 from ..attention.plan import CallPlan
 from ..attention.tracing import is_readable
 from ..private_apis import has_hooks, is_transformed
-from .border_states import BorderStates, pass_borders, segment_attention, segment_states
-from .halo import Halo, WithHalo, reach_of
+from ..tokens import Tokens, read_text
+from .border_states import BorderStates, segment_attention
+from .halo import Halo, WithHalo
 from .input_checks import check_inputs
 from .layout import Layout
-from .text import text_layout
 from .tiles import is_faster_in_tiles
-from .unpadded import Unpadded
 
 
 # Channels that are put back into the original order at a time, so that hidden states need not be held twice.
@@ -57,7 +56,7 @@ class SegmentLayout(Layout):
     def with_halo(self, hidden_states: Tensor, reach: int) -> WithHalo:
         if self.halo is None:
             return super().with_halo(hidden_states, reach)
-        return self.halo.with_halo(hidden_states, self.is_real)
+        return self.halo.with_halo(hidden_states, self.tokens.is_real)
 
     def along(self, attention: Callable) -> Callable:
         if self.border_states is None:
@@ -86,10 +85,11 @@ def encode_in_segments(
     """
     if not model.is_text:
         raise ValueError('This LionModel has `modality="image"`: `encode_long` reads text.')
-    if "full_attention" in model.config.layer_types_in_use:
+    mixers = [layer.attention.mixer for layer in model.layers]
+    if not all(mixer.reads_segments for mixer in mixers):
         raise ValueError(
-            "`encode_long` needs layers of linear attention or with a window, and some see all tokens at once "
-            f"({what_is_full(model.config)}): call the model."
+            "`encode_long` needs layers of linear attention, with a window, or of a mixer that has `reach`, and some "
+            f"see all tokens at once ({what_is_full(model.config)}): call the model."
         )
     if model.training:
         raise ValueError("`encode_long` is for inference: call model.eval() first.")
@@ -99,17 +99,22 @@ def encode_in_segments(
             raise ValueError(f"`{name}` must be {tuple(input_ids.shape)}, as `input_ids`; got {tuple(ids.shape)}.")
     if segment_length < 1:
         raise ValueError(f"`segment_length` is {segment_length}; give at least 1.")
-    text = text_layout(model.config, input_ids, attention_mask, position_ids)
-    is_real, position_ids = text.is_real, text.position_ids
-    if text.cu_seqlens is not None:
+    tokens = read_text(input_ids, attention_mask, position_ids)
+    if tokens.cu_seqlens is not None:
         raise ValueError("`position_ids` start again: `encode_long` takes one long text a row, not packed ones.")
-    unpadded = None
-    if any(reach_of(model.config, layer_type) for layer_type in model.config.layer_types_in_use):
-        unpadded = Unpadded.of(is_real)
-    if unpadded is not None:  # so that halos hold real tokens
-        position_ids = unpadded.reorder(position_ids.expand_as(input_ids))
-        token_type_ids = None if token_type_ids is None else unpadded.reorder(token_type_ids)
-        input_ids, is_real = unpadded.reorder(input_ids), unpadded.is_real
+    position_ids, lengths = tokens.position_ids, None
+    if model.config.scales_with_length:
+        lengths = tokens.sequence_lengths()
+    if tokens.is_real is not None and not all(mixer.takes_padding for mixer in mixers):
+        inputs = input_ids, token_type_ids, position_ids.expand_as(input_ids)
+        return each_row(model, tokens.is_real, *inputs, segment_length, show_progress), tokens.is_real
+    if any(mixer.reach for mixer in mixers):
+        tokens = tokens.with_order()
+    if tokens.order is not None:  # so that halos hold real tokens
+        position_ids = tokens.reordered(position_ids.expand_as(input_ids))
+        token_type_ids = None if token_type_ids is None else tokens.reordered(token_type_ids)
+        input_ids = tokens.reordered(input_ids)
+    is_real = tokens.contiguous().is_real
 
     def split(x: Tensor | None) -> tuple[Tensor | None, ...]:
         num_segments = -(-input_ids.shape[1] // segment_length)
@@ -121,7 +126,7 @@ def encode_in_segments(
     for segment, *inputs in zip(segments, split(input_ids), split(token_type_ids), positions, strict=True):
         segment.copy_(model.embeddings(*inputs))
 
-    passes = [2 if layer.layer_type == "linear_attention" else 1 for layer in model.layers]
+    passes = [1 if layer.attention.mixer.segment_states is None else 2 for layer in model.layers]
     with logging.tqdm(
         total=sum(passes) * len(segments), desc="Encoding", unit="segment", disable=not show_progress
     ) as progress:
@@ -135,28 +140,30 @@ def encode_in_segments(
                 if has_window:
                     position = position_ids[:, first - halo.before.shape[1] : end + halo.after.shape[1]]
                 tables = {
-                    layer_type: embedding(segment, position, text.sequence_lengths)
+                    layer_type: embedding(segment, position, lengths)
                     for layer_type, embedding in model.rotary_embeddings.items()
                     if layer_type == layer.layer_type
                 }
                 options = {"rotary_tables": tables, "has_tiles": has_tiles, "plan": plan}
-                yield segment, SegmentLayout(mask, position, halo=halo, **options)
+                yield segment, SegmentLayout(Tokens(mask, position_ids=position), halo=halo, **options)
                 progress.update()
 
         for layer, num_passes in zip(model.layers, passes, strict=True):
             border_states = [None] * len(segments)
             if num_passes == 2:
-                border_states = pass_borders([states_of_layer(layer, *inputs) for inputs in each_segment(layer)])
+                mixer = layer.attention.mixer
+                sent = [mixer.segment_states(layer.normed(x), layout) for x, layout in each_segment(layer)]
+                border_states = mixer.pass_states(sent)
             for (segment, layout), states in zip(each_segment(layer), border_states, strict=True):
                 layout.border_states = states
                 segment.copy_(layer(segment, layout)[0])
     if model.norm is not None:
         for segment in segments:
             segment.copy_(model.norm(segment))
-    if unpadded is not None:
+    if tokens.order is not None:
         for channels in hidden_states.split(RESTORED_CHANNELS, dim=-1):
-            channels.copy_(unpadded.restore(channels))
-    return hidden_states, text.is_real
+            channels.copy_(tokens.restored(channels))
+    return hidden_states, tokens.is_real
 
 
 def goes_in_segments(model: PreTrainedModel, input_ids: Tensor, layout: Layout, options: dict) -> bool:
@@ -174,21 +181,41 @@ def goes_in_segments(model: PreTrainedModel, input_ids: Tensor, layout: Layout, 
         and input_ids.shape[1] > LONG_TEXT
         and input_ids.numel() > TOKENS_IN_ONE_PASS
         and type(layout) is Layout
-        and "full_attention" not in model.config.layer_types_in_use
+        and layout.tokens.cu_seqlens is None
         and not torch.is_autocast_enabled(input_ids.device.type)
         and not (has_hooks(model.embeddings) or has_hooks(model.layers))
+        and all(layer.attention.mixer.reads_segments for layer in model.layers)
     )
 
 
-def states_of_layer(layer: nn.Module, hidden_states: Tensor, layout: Layout) -> BorderStates:
-    """The border states that a linear layer sends from a segment, given its hidden states."""
-    _, key, value, log_decay = layer.attention.mixer(layer.normed(hidden_states), layout).inputs
-    return segment_states(key, value, log_decay, layer.attention.config.head_directions)
+def each_row(
+    model: PreTrainedModel,
+    is_real: Tensor,
+    input_ids: Tensor,
+    token_type_ids: Tensor | None,
+    position_ids: Tensor,
+    segment_length: int,
+    show_progress: bool,
+) -> Tensor:
+    """
+    The hidden states of `encode_in_segments`, 0 at padded tokens, of each row alone without padding: for mixers that
+    do not know of padding.
+    """
+    hidden_states = torch.zeros(*input_ids.shape, model.config.hidden_size, dtype=model.dtype, device=input_ids.device)
+    for row, real in enumerate(is_real):
+        if real.any():
+            ids, types, positions = (
+                None if x is None else x[row : row + 1, real] for x in (input_ids, token_type_ids, position_ids)
+            )
+            found = encode_in_segments(model, ids, None, types, positions, segment_length, show_progress)[0]
+            hidden_states[row, real] = found[0]
+    return hidden_states
 
 
 def what_is_full(config: PreTrainedConfig) -> str:
-    """The field that gives a model layers of full attention."""
-    return "`layer_types` has 'full_attention'" if config.layer_types else f"`mixer_type` is {config.mixer_type!r}"
+    """The field that gives a model layers that see all tokens at once."""
+    is_full = "full_attention" in (config.layer_types or ())
+    return "`layer_types` has 'full_attention'" if is_full else f"`mixer_type` is {config.mixer_type!r}"
 
 
 def halos_of(

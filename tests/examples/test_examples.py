@@ -768,7 +768,7 @@ def test_image_classification_goes_by_the_names_of_the_classes(image_folder, tmp
         ({"--resume_from_checkpoint": "missing"}, ValueError, "missing is no folder"),
         ({"--streaming": "True", "--max_steps": None}, ValueError, "--max_steps"),
         ({"--streaming": "True", "--max_tokens_per_batch": "64"}, ValueError, "--max_tokens_per_batch needs"),
-        ({"--attn_implementation": "sdpa"}, ValueError, "not a LION kernel"),
+        ({"--attn_implementation": "sdpa"}, ValueError, "not a form of the mixer"),
     ],
 )
 def test_mlm_refuses(text_files, tmp_path, change, error, message):
@@ -808,7 +808,7 @@ def test_nothing_to_do(image_folder, tmp_path):
 
 
 def test_docstrings_are_found_once_and_files_do_not_straddle_the_split(tmp_path):
-    docstrings = import_module("docstrings")
+    docstrings = import_module("training_lion.scripts.docstrings")
     folder = str(Path(json.__file__).parents[1] / "concurrent"), str(Path(json.__file__).parent)
     train, validation = docstrings.collect_docstrings(folder, seed=3)
     assert train and validation and not train.keys() & validation.keys()

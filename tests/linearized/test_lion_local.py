@@ -186,9 +186,9 @@ def test_windows_get_no_mask_of_all_pairs(name, monkeypatch):
     seen = []
     attention = lion_local.windowed
 
-    def watch(query, key, value, is_real, *args):
-        seen.append(is_real)
-        return attention(query, key, value, is_real, *args)
+    def watch(query, key, value, tokens, *args):
+        seen.append(tokens.is_real)
+        return attention(query, key, value, tokens, *args)
 
     monkeypatch.setattr(lion_local, "windowed", watch)
     model(**inputs("none"))
@@ -321,7 +321,7 @@ def test_refusals():
     t5_gemma = transformers.T5GemmaConfig(**copy.deepcopy(MODELS["t5gemma"][1] | {"is_encoder_decoder": True}))
     with pytest.raises(ValueError, match='"t5_gemma_module" is causal'):
         refused(t5_gemma, decoder_input_ids=True)
-    with pytest.raises(ValueError, match="not a LION kernel"):
+    with pytest.raises(ValueError, match="not a form of the mixer"):
         LionModel(LionConfig(**sizes)).set_attn_implementation("lion_local")
 
 
