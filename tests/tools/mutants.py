@@ -431,14 +431,14 @@ MUTANTS = [
     Mutant(
         "hub: weights of an earlier upload stay",
         "push_folder",
-        "if is_weights(name) and name not in files]",
+        "if is_weights(x) and x not in files]",
         "if False]",
         "test_upload.py::test_weights_of_an_earlier_upload_go",
     ),
     Mutant(
         "hub: what arrived is not compared by content",
         "push_folder",
-        "wrong = differences(api, repo_id, arrived_at, folder)",
+        "wrong = differences(api, repo_id, commit.pr_revision or commit.oid, folder)",
         "wrong = []",
         "test_upload.py::test_damage_on_the_way_is_found",
     ),
