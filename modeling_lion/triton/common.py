@@ -26,6 +26,15 @@ def head_of(x, bh, heads):
 
 
 @triton.jit
+def inside_if(condition, index, size):
+    """
+    index < size, and False unless the scalar `condition` holds. (Triton's interpreter makes numbers of a condition
+    that meets a block; from 3.9 on it takes none for a mask.)
+    """
+    return index < tl.where(condition, size, 0)
+
+
+@triton.jit
 def tile_pointers(x, first, length, start, ROWS: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr):
     """
     Pointers and mask of a tile: the address of its first token, plus 32-bit offsets that are the same for all tiles,
@@ -68,6 +77,24 @@ def product(a, b, accumulator, PRECISION: tl.constexpr):
     """accumulator + a b, in the dtype of b and accumulated in float32."""
     a, b = factor(a.to(b.dtype), PRECISION), factor(b, PRECISION)
     return tl.dot(a, b, accumulator, input_precision=PRECISION)
+
+
+@triton.jit
+def add_weighted(accumulator, x, y, weights, PRECISION: tl.constexpr):
+    """
+    accumulator + xᵀ (weights ∘ y), with a weight for each row. The weights are on y: the first operand is transposed,
+    which costs nothing, and which every version of Triton does right, only for a tile as it was loaded.
+
+    In float16, weights are divided by the largest one of them first: a gradient ÷ its denominator can be too small.
+    """
+    if y.dtype == tl.float16:
+        largest = tl.max(tl.abs(weights), 0)
+        largest = tl.where(largest > 0, largest, 1.0)
+        weighted = (y.to(tl.float32) * (weights / largest)[:, None]).to(y.dtype)
+        return accumulator + largest * tl.dot(tl.trans(x), weighted)
+    else:
+        weighted = (y.to(tl.float32) * weights[:, None]).to(y.dtype)
+        return product(tl.trans(x), weighted, accumulator, PRECISION)
 
 
 @triton.jit
@@ -170,7 +197,7 @@ def store_output(
     """
     if NORMALIZE:
         tokens = first + tl.arange(0, ROWS)
-        mask = (tokens < length) & (start == 0)
+        mask = inside_if(start == 0, tokens, length)
         if DIVIDES:
             total = inverse_of(total, SMALLEST)
             accumulator *= total[:, None]

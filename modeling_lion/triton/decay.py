@@ -36,9 +36,11 @@ numerator times den, and delta that of the denominator times -den.
 
 from .common import (
     LOG2_E,
+    add_weighted,
     dots,
     head_of,
     held_tile,
+    inside_if,
     load_scale,
     load_tile,
     product,
@@ -220,11 +222,8 @@ def chunk_states_kernel(
         passes = through_tile(decays, tile, ALONG == 0, TILE)
         if ADJOINT:
             row_scale = load_scale(inverses, tokens, bh, length, scale, NORMALIZE)
-            if xs.dtype == tl.float16:  # a gradient ÷ its denominator can be too small for float16
-                xs = (xs.to(tl.float32) * row_scale[:, None]).to(xs.dtype)
-            else:
-                weight_along *= row_scale
-                weight_against *= row_scale
+            weight_along *= row_scale
+            weight_against *= row_scale
         if NORMALIZE:
             ones_along, ones_against = weight_along, weight_against
             if ADJOINT:
@@ -233,17 +232,14 @@ def chunk_states_kernel(
                 ones_against *= ones
             total_along = total_along * passes + tl.sum(xs.to(tl.float32) * ones_along[:, None], 0)
             total_against += tl.sum(xs.to(tl.float32) * ones_against[:, None], 0)
-        # Decays weigh values, not keys: these are transposed, which costs nothing where they are as they were loaded.
-        values_along = (values.to(tl.float32) * weight_along[:, None]).to(values.dtype)
-        along = product(tl.trans(xs), values_along, along * passes, PRECISION)
-        values_against = (values.to(tl.float32) * weight_against[:, None]).to(values.dtype)
-        against = product(tl.trans(xs), values_against, against, PRECISION)
+        along = add_weighted(along * passes, xs, values, weight_along, PRECISION)
+        against = add_weighted(against, xs, values, weight_against, PRECISION)
         decay_along *= passes
         decay_against *= through_tile(decays, tile, ALONG == 1, TILE)
     d = head_start + tl.arange(0, HEAD_TILE)
     e = value_start + tl.arange(0, VALUE_TILE)
     inside = (d < HEAD_DIM)[:, None] & (e < VALUE_DIM)[None, :]
-    sums_totals = (d < HEAD_DIM) & (value_start == 0)  # this program computes the totals
+    sums_totals = inside_if(value_start == 0, d, HEAD_DIM)  # this program computes the totals
     index = (tl.cast(chunk, tl.int64) * num_pairs + bh) * 2
     for direction in tl.static_range(2):
         at = (index + direction) * HEAD_DIM * VALUE_DIM + d[:, None] * VALUE_DIM + e[None, :]
@@ -276,7 +272,7 @@ def pass_chunks_kernel(
     ascends = direction == (1 if ADJOINT else 0)
     at = block * BLOCK + tl.arange(0, BLOCK)
     d = tl.arange(0, TOTALS)
-    has_totals = (d < HEAD_DIM) & (block == 0)
+    has_totals = inside_if(block == 0, d, HEAD_DIM)
     state = tl.zeros([BLOCK], tl.float32)
     total = tl.zeros([TOTALS], tl.float32)
     for step in range(num_chunks):
