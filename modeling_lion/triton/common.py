@@ -54,6 +54,19 @@ def load_tile(x, first, length, start, ROWS: tl.constexpr, WIDTH: tl.constexpr, 
 
 
 @triton.jit
+def load_transposed(x, first, length, start, ROWS: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr):
+    """
+    The transpose of `load_tile`, `(WIDTH, ROWS)`: for the first operand of a product. For Hopper GPUs, Triton 3.4 to
+    3.7.0 compile the product of `tl.trans` of a computed tile to wrong numbers, and TensorFloat-32 is rounded first.
+    """
+    pointer, token_stride = x
+    pointer += tl.cast(first, tl.int64) * token_stride + start
+    row, column = tl.arange(0, ROWS)[None, :], tl.arange(0, WIDTH)[:, None]
+    mask = (row < length - first) & (column < DIM - start)
+    return tl.load(pointer + (row * token_stride + column), mask=mask, other=0.0)
+
+
+@triton.jit
 def store_tile(x, values, first, length, start, ROWS: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr):
     pointers, mask = tile_pointers(x, first, length, start, ROWS, WIDTH, DIM)
     tl.store(pointers, values.to(x[0].dtype.element_ty), mask=mask)
@@ -82,19 +95,17 @@ def product(a, b, accumulator, PRECISION: tl.constexpr):
 @triton.jit
 def add_weighted(accumulator, x, y, weights, PRECISION: tl.constexpr):
     """
-    accumulator + xᵀ (weights ∘ y), with a weight for each row. The weights are on y: the first operand is transposed,
-    which costs nothing, and which every version of Triton does right, only for a tile as it was loaded.
-
-    In float16, weights are divided by the largest one of them first: a gradient ÷ its denominator can be too small.
+    accumulator + x (weights ∘ y), with a weight for each row of y. In float16, weights are divided by the largest one
+    of them first: a gradient ÷ its denominator can be too small.
     """
     if y.dtype == tl.float16:
         largest = tl.max(tl.abs(weights), 0)
         largest = tl.where(largest > 0, largest, 1.0)
         weighted = (y.to(tl.float32) * (weights / largest)[:, None]).to(y.dtype)
-        return accumulator + largest * tl.dot(tl.trans(x), weighted)
+        return accumulator + largest * tl.dot(x, weighted)
     else:
         weighted = (y.to(tl.float32) * weights[:, None]).to(y.dtype)
-        return product(tl.trans(x), weighted, accumulator, PRECISION)
+        return product(x, weighted, accumulator, PRECISION)
 
 
 @triton.jit

@@ -43,6 +43,7 @@ from .common import (
     inside_if,
     load_scale,
     load_tile,
+    load_transposed,
     product,
     store_output,
     store_tile,
@@ -214,7 +215,7 @@ def chunk_states_kernel(
     first = chunk * chunk_tiles
     for tile in range(first, tl.minimum(first + chunk_tiles, num_tiles)):
         tokens = tile * TILE + tl.arange(0, TILE)
-        xs = load_tile(x, tile * TILE, length, head_start, TILE, HEAD_TILE, HEAD_DIM)
+        xs = load_transposed(x, tile * TILE, length, head_start, TILE, HEAD_TILE, HEAD_DIM)
         values = load_tile(y, tile * TILE, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
         weight_along = load_decays(decays, FACTOR_FROM_END if ADJOINT else FACTOR_TO_END, tile, 0, TILE)
         weight_against = load_decays(decays, FACTOR_FROM_START if ADJOINT else FACTOR_TO_START, tile, 0, TILE)
@@ -230,8 +231,8 @@ def chunk_states_kernel(
                 ones = -tl.load(delta + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
                 ones_along *= ones
                 ones_against *= ones
-            total_along = total_along * passes + tl.sum(xs.to(tl.float32) * ones_along[:, None], 0)
-            total_against += tl.sum(xs.to(tl.float32) * ones_against[:, None], 0)
+            total_along = total_along * passes + tl.sum(xs.to(tl.float32) * ones_along[None, :], 1)
+            total_against += tl.sum(xs.to(tl.float32) * ones_against[None, :], 1)
         along = add_weighted(along * passes, xs, values, weight_along, PRECISION)
         against = add_weighted(against, xs, values, weight_against, PRECISION)
         decay_along *= passes

@@ -17,6 +17,7 @@ from .common import (
     load_scale,
     load_state,
     load_tile,
+    load_transposed,
     product,
     store_output,
     store_tile,
@@ -50,7 +51,7 @@ def partial_states_kernel(
     begin = n.to(tl.int32) * slice_tiles * TILE
     for start in range(begin, tl.minimum(begin + slice_tiles * TILE, length), TILE):
         tokens = start + tl.arange(0, TILE)
-        xs = load_tile(x, start, length, head_start, TILE, HEAD_TILE, HEAD_DIM)
+        xs = load_transposed(x, start, length, head_start, TILE, HEAD_TILE, HEAD_DIM)
         ys = load_tile(y, start, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
         if ADJOINT:
             row_scale = load_scale(inverses, tokens, bh, length, scale, NORMALIZE)
@@ -65,12 +66,12 @@ def partial_states_kernel(
                     tl.store(delta + at, along, mask=inside_if(state_tile == 0, tokens, length))
                 else:
                     along = tl.load(delta + at, mask=tokens < length, other=0.0)
-                total -= tl.sum(xs.to(tl.float32) * (row_scale * along)[:, None], 0)
+                total -= tl.sum(xs.to(tl.float32) * (row_scale * along)[None, :], 1)
             state = add_weighted(state, xs, ys, row_scale, PRECISION)
         else:
             if NORMALIZE:
-                total += tl.sum(xs.to(tl.float32), 0)
-            state = product(tl.trans(xs), ys, state, PRECISION)
+                total += tl.sum(xs.to(tl.float32), 1)
+            state = product(xs, ys, state, PRECISION)
     d = head_start + tl.arange(0, HEAD_TILE)
     e = value_start + tl.arange(0, VALUE_TILE)
     inside = (d < HEAD_DIM)[:, None] & (e < VALUE_DIM)[None, :]
