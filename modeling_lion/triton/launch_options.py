@@ -14,8 +14,6 @@ ENOUGH_PROGRAMS = 264
 MOST_SLICES, LEAST_SLICE = 8, 128
 # Most tokens of one program that applies a state.
 TOKENS_PER_PROGRAM = 512
-# Elements of a state that one program carries along the chunks.
-STATE_BLOCK = 1024
 SMALLEST = smallest_denominator(torch.float32)
 
 
@@ -100,8 +98,10 @@ class Plan:
             self.count_cuts = value.dtype == torch.float32
             self.chunk_tiles = self.num_tiles if is_whole else min(self.config["chunk"] // self.tile, self.num_tiles)
             self.num_chunks = -(-self.num_tiles // self.chunk_tiles)
-            self.state_block = min(STATE_BLOCK, 1 << (self.head_dim * self.value_dim - 1).bit_length())
-            self.num_state_blocks = -(-self.head_dim * self.value_dim // self.state_block)
+            self.walk = dict(self.config["walk"])
+            block = min(self.walk.pop("block"), 1 << (self.head_dim * self.value_dim - 1).bit_length())
+            self.num_state_blocks = -(-self.head_dim * self.value_dim // block)
+            self.walk["BLOCK"] = block
         else:
             enough = -(-ENOUGH_PROGRAMS // max(1, self.bh))
             self.num_slices = max(1, min(MOST_SLICES, self.length // LEAST_SLICE, enough))
