@@ -257,11 +257,12 @@ def chunk_states_kernel(
 def pass_chunks_kernel(
     states, totals, chunk_decays, given_states, given_totals, through, num_chunks, num_pairs,
     HEAD_DIM: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr, TOTALS: tl.constexpr, ADJOINT: tl.constexpr,
-    NORMALIZE: tl.constexpr, NEEDS_THROUGH: tl.constexpr,
+    NORMALIZE: tl.constexpr, NEEDS_THROUGH: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """
     In place: what each chunk adds to the states becomes the states that reach it. One program walks along the chunks,
-    for one direction and BLOCK of the SIZE elements of a state.
+    for one direction and BLOCK of the SIZE elements of a state. It has STAGES chunks on their way from memory: a loop
+    without products has to ask for that.
 
     With NEEDS_THROUGH, `through` `(chunks, bh, 2, blocks)` receives what passes each chunk, Σ S ∘ dS, before the
     chunk's own decay, with S the `given_states`.
@@ -276,7 +277,7 @@ def pass_chunks_kernel(
     has_totals = inside_if(block == 0, d, HEAD_DIM)
     state = tl.zeros([BLOCK], tl.float32)
     total = tl.zeros([TOTALS], tl.float32)
-    for step in range(num_chunks):
+    for step in tl.range(num_chunks, num_stages=STAGES):
         chunk = tl.where(ascends, step, num_chunks - 1 - step)
         index = (tl.cast(chunk, tl.int64) * num_pairs + bh) * 2 + direction
         place = index * SIZE + at

@@ -101,7 +101,7 @@ class Plan:
             self.walk = dict(self.config["walk"])
             block = min(self.walk.pop("block"), 1 << (self.head_dim * self.value_dim - 1).bit_length())
             self.num_state_blocks = -(-self.head_dim * self.value_dim // block)
-            self.walk["BLOCK"] = block
+            self.walk |= {"BLOCK": block, "STAGES": self.walk["num_stages"]}
         else:
             enough = -(-ENOUGH_PROGRAMS // max(1, self.bh))
             self.num_slices = max(1, min(MOST_SLICES, self.length // LEAST_SLICE, enough))
