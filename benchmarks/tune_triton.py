@@ -63,7 +63,7 @@ CASES += [("chunk later", "LIT"), ("chunk later", "S"), ("parallel later", "S")]
 # The type in which numbers of so many bits are measured.
 MEASURED_DTYPES = {16: torch.bfloat16, 32: torch.float32}
 # Form and mixer in which kernels are measured, by the name of the tile that they share in the configurations.
-GROUPS = {"tile": ("chunk", "S"), "lit_tile": ("chunk", "LIT")}
+GROUPS = {"tile": ("chunk", "S"), "chunk": ("chunk", "S"), "lit_tile": ("chunk", "LIT")}
 # What is tried of each kernel of a group, all combinations that are not larger than tile and head dimension.
 SLICES, INNER = (64, 32, 16), (64, 32)
 LAUNCH = {"num_warps": (4, 8), "num_stages": (2, 3, 1)}
@@ -73,10 +73,10 @@ GRIDS = {
     "tile": {
         "output": {"keys": SLICES, "value_tile": (256, 128, 64, 32), **LAUNCH, "inner": INNER},
         "states": STATES,
-        "walk": WALK,
         "query_gradient": {"keys": SLICES, **LAUNCH, "inner": INNER},
         "key_gradient": {"queries": SLICES, **LAUNCH, "inner": INNER},
     },
+    "chunk": {"walk": WALK},
     "lit_tile": {
         "lit_states": STATES,
         "lit_output": {"value_tile": (256, 128, 64, 32), **LAUNCH},
@@ -172,6 +172,8 @@ def print_results(results: list[dict]) -> None:
 
 def tiles(group: str, bits: int, dim: int) -> list[int]:
     """Tokens of a tile: as many as registers can be expected to hold, and less."""
+    if group == "chunk":  # of which one size is tried until the rest is known
+        return [256]
     largest = min({"tile": 128, "lit_tile": 64}[group], 2**17 // (bits * dim))
     return [tile for tile in (largest, largest // 2, largest // 4) if tile >= 16]
 
@@ -225,8 +227,10 @@ def work_of(kernel: str, is_adjoint: bool, config: dict, tile: int, option: dict
         "lit_gradient": (6 * dim * dim, 7, 3 * max(value_tiles, head_tiles) * rows),
     }[kernel]
     memory = tensors * rows + 24
-    if kernel in GRIDS["tile"]:
-        memory += state * ((3 if is_adjoint else 2) if kernel == "walk" else 1)
+    if kernel == "walk":
+        memory = state * (3 if is_adjoint else 2)
+    elif not kernel.startswith("lit"):
+        memory += state
     tokens = BATCH * HEADS * LENGTH
     work = {"products": products * tokens, "memory": memory * tokens, "cache": (memory + cache) * tokens}
     return work | ({"trips": LENGTH / chunk} if kernel == "walk" else {})
