@@ -1,18 +1,21 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
 On a GPU, measure which tile sizes, warps and stages of the Triton kernels are the fastest, and write them to
-modeling_lion/triton/config.py, for this GPU's architecture. Or compile all kernels for GPUs that need not be there.
+modeling_lion/triton/config.py, for this GPU's architecture. Or compile kernels for GPUs that need not be there.
 
     python benchmarks/tune_triton.py                         # every head dimension, 16 and 32 bits
-    python benchmarks/tune_triton.py --dims 64 --dtypes bfloat16 --seconds 300
+    python benchmarks/tune_triton.py --dims 64 --dtypes bfloat16 --seconds 180
+    python benchmarks/tune_triton.py --predict --dims 64 --dtypes bfloat16    # an hour on one core
     python benchmarks/tune_triton.py --compile               # every configuration: 10 minutes on 2 cores
     python benchmarks/tune_triton.py --rehearse --file my_config.py    # few candidates, and invented times
     python benchmarks/tune_triton.py --compile --dims 64 --dtypes bfloat16 float16 --architectures sm_90
 
-The candidates of `GRIDS` are compiled by all processors; those that spill registers or need too much shared memory are
-out, and the others are timed, beside what is configured. Then, on whole forward and backward passes, the chunk size,
-and up to which length the full form is faster. What is found is written after every head dimension: an interrupted run
-keeps it. Afterwards, `--compile` checks every form and dtype.
+`--predict` compiles the candidates of `GRIDS`, leaves out those that spill registers or need too much shared memory,
+and writes the most promising of each kernel to gpu/candidates.csv, with times that follow from their machine code
+(gpu/machine_code.py). They are measured on a GPU in that order, beside what is configured, while all processors
+compile; without them, every candidate is. Then, on whole forward and backward passes, the chunk size, and up to which
+length the full form is faster. What is found is written after every head dimension: an interrupted run keeps it.
+Afterwards, `--compile` checks every form and dtype.
 
 What is compiled are the launches of real calls: forward and backward run on tensors without memory, and every kernel
 that they would start is compiled with the same types, sizes and alignments. `--compile` lists registers, stack and
@@ -51,6 +54,8 @@ FILE = Path(triton_config.__file__)
 # What --predict found: the most promising candidates of each kernel.
 CANDIDATES = Path(__file__).parent / "gpu" / "candidates.csv"
 KEPT, KEPT_OF_TILE = 40, 8  # of each kernel, and at least of each tile
+# Seconds to compile and to measure one, at most.
+COMPILED, MEASURED = 4.0, 0.06
 BATCH, HEADS, LENGTH = 8, 12, 4096
 DTYPES = {name: getattr(torch, name) for name in ("bfloat16", "float16", "float32")}
 # The most frequent first: a run of the tuning may have to stop early.
@@ -392,13 +397,19 @@ def measured_times(key: tuple, deadline: float, measured: Measurer) -> dict[tupl
     """
     _, bits, dim = key
     before, cases, times = triton_config.CONFIGS[key], promising(key), defaultdict(list)
+    processors = multiprocessing.cpu_count()
+    print(
+        *key, f"{len(cases)} candidates: {len(cases) * COMPILED / processors:.0f} s to compile them with {processors} "
+        f"processors, {len(cases) * MEASURED:.0f} s to measure them; {deadline - time.monotonic():.0f} s are left",
+        flush=True,
+    )  # fmt: skip
     pool = ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"))
     futures = [pool.submit(fits, key, *case[1:]) for case in cases]
     for (expected, group, tile, kernel, option), future in zip(cases, futures, strict=True):
         done, _ = wait([future], timeout=max(0.0, deadline - time.monotonic()))
-        if not done:
+        if not done or time.monotonic() > deadline:
             break
-        if future.result():
+        if future.result() or (option, tile) == (before[kernel], before[group]):
             form, mixer = GROUPS[group]
             triton_config.CONFIGS[key] = before | {kernel: option, group: tile}
             of_inputs = mixer, LENGTH, dim, MEASURED_DTYPES[bits], "cuda"
@@ -417,14 +428,14 @@ def measured_times(key: tuple, deadline: float, measured: Measurer) -> dict[tupl
 def choose(key: tuple, times: dict[tuple, list]) -> None:
     """Configure the tile of each group whose kernels are the fastest together, with options that work in float16."""
     for group, grids in GRIDS.items():
-        found = {}
+        before, found = triton_config.CONFIGS[key], []
         for tile in {tile for of, tile, _ in times if of == group}:
             some = [times[group, tile, kernel] for kernel in grids]
             if all(some):
-                found[sum(of_kernel[0][0] for of_kernel in some)] = tile
+                found.append((sum(of_kernel[0][0] for of_kernel in some), tile != before[group], tile))
         if not found:
             continue
-        tile, before = found[min(found)], triton_config.CONFIGS[key]
+        *_, tile = min(found)
         options = {}
         for kernel in grids:
             some = times[group, tile, kernel]
@@ -509,7 +520,7 @@ def compile_all(architectures: list[str], dtypes: list[str], dims: list[int]) ->
 
 def rehearse() -> str:
     """From now on every time is one second, nothing is launched, and few candidates are tried; the architecture."""
-    global GRIDS, make_inputs, seconds, Measurer
+    global GRIDS, make_inputs, seconds, Measurer, promising
     GRIDS = {
         group: {kernel: {name: values[:1] for name, values in grid.items()} for kernel, grid in grids.items()}
         for group, grids in GRIDS.items()
@@ -517,6 +528,7 @@ def rehearse() -> str:
     }
     make_inputs = partial(lambda make, *args: make(*args[:4]), make_inputs)
     seconds = lambda function: 1.0
+    promising = partial(lambda of, key: of(key)[: sum(map(len, GRIDS.values())) + 2], promising)
     Measurer = lambda: lambda key, function, *arguments: function(*arguments)
     launch_options.launch = lambda *args, **options: None
     return "sm_90"

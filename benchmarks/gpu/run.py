@@ -35,7 +35,7 @@ from gpu.tree import ROOT, python_path  # noqa: E402
 
 
 CONFIG = ROOT / "modeling_lion" / "triton" / "config.py"
-DIMS = {64: 200, 128: 90, 32: 60}  # seconds of tuning, by head dimension
+DIMS = {64: 170, 128: 90, 32: 60}  # seconds of tuning, by head dimension
 PROCESSES = os.cpu_count() or 12  # that check cases: each compiles most of the time
 
 
@@ -156,28 +156,33 @@ def quick(run: Run) -> str:
     return eight_numbers(run.out / "kernels_gpu.csv", lengths)
 
 
+def values_of(file: Path) -> dict:
+    """The names that a config.py defines."""
+    values = {}
+    exec(file.read_text(), values)
+    return values
+
+
 def tune(run: Run) -> str:
     found = run.out / "config.py"
     if run.rehearses:
         shutil.copy(CONFIG, found)
-        options = ("--rehearse", "--file", found)
-    else:
-        if found.exists():
-            shutil.copy(found, CONFIG)
-        options = ()
+    elif found.exists() and values_of(found)["COLUMNS"] == values_of(CONFIG)["COLUMNS"]:  # else of other kernels
+        shutil.copy(found, CONFIG)
     for dim, seconds in ({64: 60} if run.rehearses else DIMS).items():
-        run.python(
-            "tune", "benchmarks/tune_triton.py", "--dtypes", "bfloat16", "--dims", dim, "--seconds", seconds, *options,
-            seconds=seconds + 60,
-        )  # fmt: skip
-        if not run.rehearses:
-            shutil.copy(CONFIG, found)
-    if not run.rehearses:
-        options = ("--compile", "--architectures", "sm_90", "--dtypes", "bfloat16", "--dims", *DIMS)
-        code = run.python("tune", "benchmarks/tune_triton.py", *options, seconds=100, echo=False)
+        seconds = min(seconds, run.stop - time.monotonic() - 20)
+        if seconds < 10:
+            break
+        options = ("--dtypes", "bfloat16", "--dims", dim, "--seconds", seconds)
+        options += ("--rehearse", "--file", found) if run.rehearses else ()
+        run.python("tune", "benchmarks/tune_triton.py", *options, seconds=seconds + 60)
+        if run.rehearses:
+            continue
+        shutil.copy(CONFIG, found)
+        options = ("--compile", "--architectures", "sm_90", "--dtypes", "bfloat16", "--dims", dim)
+        code = run.python("tune", "benchmarks/tune_triton.py", *options, seconds=60, echo=False)
         print({0: "every form compiles without faults", -1: "no time was left to compile every form"}.get(code, ""))
-    written = {}
-    exec(found.read_text(), written)
+    written = values_of(found if found.exists() else CONFIG)
     about = [f"{'/'.join(map(str, key))}: measured on {gpu}" for key, gpu in written["MEASURED"].items()]
     about += [f"the full form is faster up to {written['PARALLEL_UP_TO']} tokens"]
     return "\n".join([*about, f"{found.name} is for {CONFIG.relative_to(ROOT)}"])
