@@ -76,7 +76,7 @@ WALK = {"block": (1024, 2048, 512, 4096, 256), "num_warps": (4, 8, 2), "num_stag
 STATES = {"head_tile": (64, 32), "value_tile": (64, 32), "num_warps": (4, 8), "num_stages": (3, 2, 1)}
 GRIDS = {
     "tile": {
-        "output": {"keys": SLICES, "value_tile": (256, 128, 64, 32), **LAUNCH, "inner": INNER},
+        "output": {"keys": SLICES, "value_tile": (256, 128, 64, 32), **LAUNCH, "inner": (*INNER, 0)},
         "states": STATES,
         "query_gradient": {"keys": SLICES, **LAUNCH, "inner": INNER},
         "key_gradient": {"queries": SLICES, **LAUNCH, "inner": INNER},

@@ -173,6 +173,18 @@ def times_state(
 
 
 @triton.jit
+def held_times_state(
+    tile, state, start, WIDTH: tl.constexpr, DIM: tl.constexpr, OUTER: tl.constexpr, VALUE_DIM: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """x S, columns from `start`, of whole rows that are held: without weights, these stay as they were loaded."""
+    state_tile = load_state(state, tl.arange(0, WIDTH)[:, None], start + tl.arange(0, OUTER)[None, :], DIM, VALUE_DIM)
+    return tl.dot(
+        factor(tile.to(state_tile.dtype), PRECISION), factor(state_tile, PRECISION), input_precision=PRECISION
+    )
+
+
+@triton.jit
 def times_totals(x, first, length, totals, ROWS: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr):
     """x z, `(ROWS,)`, in float32; the totals z are the column of the state for v = 1."""
     columns = tl.arange(0, WIDTH)

@@ -16,7 +16,7 @@ PARALLEL_UP_TO = {"sm_80": 512, "sm_90": 512}
 #   num_warps, num_stages
 #   head_tile, value_tile: the largest tiles of head and value dimension
 #   keys, queries: how many are multiplied with a tile at a time
-#   inner: the elements that a product with a state sums at a time
+#   inner: the elements that a product with a state sums at a time; 0, for the output: whole rows, weighted afterwards
 #   block: the elements of a state that one program carries along the chunks
 # The first group is for all kernels: tokens of a tile, tokens of a chunk (a multiple of it), tokens of a tile without
 # decays.

@@ -40,6 +40,7 @@ from .common import (
     dots,
     head_of,
     held_tile,
+    held_times_state,
     inside_if,
     load_scale,
     load_tile,
@@ -374,10 +375,17 @@ def output_kernel(
         if HAS_STATES:
             border_weight = row_weight * between
             index = (tl.cast(chunk, tl.int64) * num_pairs + bh) * 2 + (0 if is_before else 1)
-            accumulator = times_state(
-                accumulator, query, border_weight, begin, length, states + index * HEAD_DIM * VALUE_DIM, value_start,
-                TILE, False, INNER, HEAD_DIM, VALUE_TILE, HEAD_DIM, VALUE_DIM, PRECISION,
-            )  # fmt: skip
+            state = states + index * HEAD_DIM * VALUE_DIM
+            if INNER == 0:
+                of_state = held_times_state(
+                    q, state, value_start, HEAD_TILE, HEAD_DIM, VALUE_TILE, VALUE_DIM, PRECISION
+                )  # fmt: skip
+                accumulator += of_state * border_weight[:, None]
+            else:
+                accumulator = times_state(
+                    accumulator, query, border_weight, begin, length, state, value_start,
+                    TILE, False, INNER, HEAD_DIM, VALUE_TILE, HEAD_DIM, VALUE_DIM, PRECISION,
+                )  # fmt: skip
             if NORMALIZE:
                 z = totals + index * HEAD_DIM
                 total += times_totals(query, begin, length, z, TILE, HEAD_TILE, HEAD_DIM) * border_weight

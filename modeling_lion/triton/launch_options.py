@@ -125,6 +125,8 @@ class Plan:
         value_tile = min(self.value_tile, config.pop("value_tile", 256))
         limits = {"queries": self.tile, "keys": self.tile, "inner": min(self.head_tile, self.value_tile)}
         sizes = {name.upper(): min(config.pop(name), limit) for name, limit in limits.items() if name in config}
+        if sizes.get("INNER") == 0 and self.split < max(self.head_tile, self.value_tile):  # no whole rows are held
+            sizes["INNER"] = limits["inner"]
         return {"HEAD_TILE": head_tile, "VALUE_TILE": value_tile, **sizes, **config}
 
     def state_options(self, kernel: str, programs: int) -> dict[str, int]:
