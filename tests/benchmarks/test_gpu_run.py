@@ -207,7 +207,7 @@ def test_ratios_and_shares_of_the_limits(tmp_path):
     operations, size, share = found.rates(1024, PASSES[0], "LION-S")
     assert size == pytest.approx((8 * 64 + 8) * 12 * 1024 / 0.01) and share == pytest.approx(size / 2e9)
     assert "| LION-S | 0.25 |" in speed.figures_table(table).replace(" \\|  |", " |")
-    assert "| … asked | 0.65 \\| 0.60 |" in speed.figures_table(table)
+    assert "| … asked | 0.80 \\| 0.80 |" in speed.figures_table(table)
     page = gpu_tables.kernels_on_a_gpu(lambda name: read_rows(tmp_path / f"{name}.csv"))
     assert "| softmax, time of a batch |  |" in page  # nothing was measured with gradients
 
@@ -277,3 +277,19 @@ def test_augmented_images_are_shifted_or_flipped():
     rows, columns = found // 28, found % 28
     assert set(rows.tolist()) == set(range(8, 13))
     assert set(columns.tolist()) == set(range(3, 8)) | set(range(20, 25))
+
+
+@pytest.mark.slow
+def test_both_trainings_of_images_have_one_recipe():
+    """ViT-Ti's shape with an even number of heads, equal parameters, and as many steps with as many images."""
+    fashion = importlib.import_module("gpu.fashion")
+    experiment = importlib.import_module("bench_images").SCALES["gpu"]["14x14"]
+    models = [fashion.make_model(name, 0) for name in fashion.MODELS]
+    counts = [model.num_parameters() for model in models]
+    assert max(counts) < 1.02 * min(counts)
+    for model in models:
+        shape = {name: getattr(model.config, name) for name in ("hidden_size", "num_hidden_layers", "patch_size")}
+        assert shape.items() <= experiment.config.items()
+        assert model.config.num_attention_heads == experiment.config["num_attention_heads"] == 6
+    options = fashion.EPOCHS * (fashion.IMAGES // fashion.BATCH_SIZE), fashion.BATCH_SIZE, fashion.LEARNING_RATE
+    assert options == (experiment.steps, experiment.batch_size, experiment.learning_rate)
