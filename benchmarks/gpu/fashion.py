@@ -4,8 +4,8 @@ The paper's image classifiers on Fashion-MNIST: 28 x 28 pixels in 196 patches of
 ImageNet has in patches of 16 x 16; sizes are those of ViT-Ti (12 layers, width 192), but for 6 heads: of an even
 number, as many of LION's read each way. All models have as many parameters within 2 %, and are trained alike: 20
 epochs of the first 55,000 images, AdamW with a warm-up and a cosine, flips and shifts by up to two pixels, bfloat16
-autocast. bench_images.py --scale gpu takes the same recipe, and searches the learning rate and the range of initial weights,
-which takes hours.
+autocast. bench_images.py --scale gpu takes the same recipe, and searches the learning rate and the range of initial
+weights, which takes hours.
 
     python benchmarks/gpu/fashion.py --device cuda --data fashion --output_dir outputs/gpu    # 20 to 30 minutes
 
