@@ -180,15 +180,21 @@ def tiles(group: str, bits: int, dim: int) -> list[int]:
     if group == "chunk":  # of which one size is tried until the rest is known
         return [256]
     largest = min({"tile": 128, "lit_tile": 64}[group], 2**17 // (bits * dim))
-    return [tile for tile in (largest, largest // 2, largest // 4) if tile >= 16]
+    fewest = 16 if group == "tile" else 32
+    return [tile for tile in (largest, largest // 2, largest // 4) if tile >= fewest]
 
 
 def candidates(group: str, kernel: str, dim: int, tile: int) -> list[dict[str, int]]:
     limits = {"keys": tile, "queries": tile, "inner": dim, "head_tile": dim, "value_tile": dim, "block": dim * dim}
     # Each program of columns of the output computes all scores again.
     least = {"value_tile": dim // 2 if dim > 64 else dim} if "output" in kernel else {}
+    # What a product sums at a time hardly matters while it fits.
+    of_inner = {0, min(dim, max(INNER))}
     grid = GRIDS[group][kernel]
-    values = [[x for x in some if least.get(name, 0) <= x <= limits.get(name, x)] for name, some in grid.items()]
+    values = [
+        [x for x in some if least.get(name, 0) <= x <= limits.get(name, x) and (name != "inner" or x in of_inner)]
+        for name, some in grid.items()
+    ]
     return [dict(zip(grid, some, strict=True)) for some in itertools.product(*values)]
 
 
@@ -289,15 +295,28 @@ def best_candidates(rows: list[dict]) -> list[dict]:
     return kept
 
 
+def key_of(row: dict) -> tuple:
+    return row["architecture"], row["bits"], row["dim"]
+
+
+def case_of(row: dict) -> tuple:
+    """`(group, tile, kernel, option)` of a row of CANDIDATES."""
+    option = {name: int(x) for name, x in (pair.split("=") for pair in row["options"].split())}
+    group = next((group for group, kernels in GRIDS.items() if row["kernel"] in kernels), "")
+    return group, row["tile"], row["kernel"], option
+
+
 def predict_all(keys: list[tuple], deadline: float, processes: int) -> None:
-    """Write CANDIDATES for some keys; the rows of others stay."""
-    rows = [row for row in read_rows(CANDIDATES) if (row["architecture"], row["bits"], row["dim"]) not in keys]
+    """Add to CANDIDATES what it does not have of some keys; a run that the deadline ends keeps what it found."""
+    rows = read_rows(CANDIDATES)
+    known = {key: [case_of(row) for row in rows if key_of(row) == key] for key in keys}
+    cases = [(key, *case) for key in keys for case in cases_of(key) if case not in known[key]]
     with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-        futures = [pool.submit(predicted, key, *case) for key in keys for case in cases_of(key)]
+        futures = [pool.submit(predicted, *case) for case in cases]
         _, late = wait(futures, timeout=max(0.0, deadline - time.monotonic()))
         pool.shutdown(cancel_futures=True)
     new = [future.result() for future in futures if not future.cancelled()]
-    print(f"{len(futures)} candidates, {len(late)} without time, {new.count(None)} with faults")
+    print(f"{len(cases)} candidates to compile, {len(late)} without time, {new.count(None)} with faults")
     rows = best_candidates(rows + [row for row in new if row is not None])
     rows.sort(key=lambda row: [row[name] for name in ("architecture", "bits", "dim", "kernel", "microseconds")])
     with CANDIDATES.open("w", newline="") as file:
@@ -309,23 +328,19 @@ def predict_all(keys: list[tuple], deadline: float, processes: int) -> None:
 def promising(key: tuple) -> list[tuple]:
     """
     `(predicted microseconds, group, tile, kernel, option)`: what is configured, then by turns the most promising of
-    each kernel; without a prediction, all there are.
+    each kernel, then those of which nothing was predicted.
     """
-    group_of = {kernel: group for group, grids in GRIDS.items() for kernel in grids}
-    rows = [row for row in read_rows(CANDIDATES) if (row["architecture"], row["bits"], row["dim"]) == key]
-    cases, rank = [], Counter()
-    for row in sorted(rows, key=lambda row: row["microseconds"]):
-        kernel = row["kernel"]
-        if kernel in group_of:
-            option = {name: int(x) for name, x in (pair.split("=") for pair in row["options"].split())}
-            cases.append((rank[kernel], row["microseconds"], group_of[kernel], row["tile"], kernel, option))
-            rank[kernel] += 1
-    cases = [case[1:] for case in sorted(cases, key=lambda case: case[0])]
-    known = {str(case[1:]): case[0] for case in cases}
-    whole = cases_of(key)
+    whole, rank, turns, predicted_time = cases_of(key), Counter(), [], {}
+    for row in sorted(read_rows(CANDIDATES), key=lambda row: row["microseconds"]):
+        case = case_of(row)
+        if key_of(row) == key and case in whole:
+            predicted_time[str(case)] = row["microseconds"]
+            turns.append((rank[row["kernel"]], case))
+            rank[row["kernel"]] += 1
     first = whole[: sum(map(len, GRIDS.values()))]
-    rest = cases or [(math.nan, *case) for case in whole]
-    return [(known.get(str(case), math.nan), *case) for case in first] + [x for x in rest if x[1:] not in first]
+    order = first + [case for _, case in sorted(turns, key=lambda turn: turn[0])] + whole
+    order = [case for i, case in enumerate(order) if case not in order[:i]]
+    return [(predicted_time.get(str(case), math.nan), *case) for case in order]
 
 
 def seconds(function: Callable[[], object]) -> float:
