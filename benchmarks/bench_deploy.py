@@ -30,7 +30,7 @@ from pathlib import Path
 
 import torch
 from bench_models import make_model
-from hub_upload_lion.export.export_checkpoint import (
+from deploy_lion.export.export_checkpoint import (
     DTYPES,
     quiet,
     save_int8,
@@ -38,7 +38,7 @@ from hub_upload_lion.export.export_checkpoint import (
     write_onnx,
     write_openvino,
 )
-from hub_upload_lion.export.exported import FILES, ExportedModel
+from deploy_lion.export.exported import FILES, ExportedModel
 from measure import (
     append_rows,
     forget_peak_memory,

@@ -28,7 +28,7 @@ from measure import (
 )
 from report import write_pages
 
-from modeling_lion.attention.decay import LogDecay, finite_log_decay
+from modeling_lion.attention.decay_mask import LogDecay, finite_log_decay
 from modeling_lion.attention.lion_attention import PLAIN_BODIES
 from modeling_lion.attention.plain import run_plain
 

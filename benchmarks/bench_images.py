@@ -24,10 +24,10 @@ from datasets import Dataset
 from gpu.fashion import BATCH_SIZE, EPOCHS, HEADS, IMAGES, LAYERS, LEARNING_RATE, WIDTH, augmented, normalized
 from rate_search import RateSearch, chosen_contestants, rate_arguments, run_search
 from report import write_pages
-from script_tools.training import accuracy
 from tasks.fashion_mnist import CLASSES, SIDE, load_fashion_mnist
 from tasks.real_data import Archives
 from torch import Tensor
+from training_lion.scripts.training import accuracy
 from trainings import Data, Experiment, chosen_tasks, sizes
 
 from modeling_lion import LionForImageClassification

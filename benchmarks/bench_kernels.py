@@ -50,7 +50,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from modeling_lion.attention.decay import LogDecay, finite_log_decay
+from modeling_lion.attention.decay_mask import LogDecay, finite_log_decay
 from modeling_lion.attention.lion_attention import PLAIN_BODIES, fastest_form, lion_attention
 from modeling_lion.attention.plain import run_plain
 from modeling_lion.attention.reference import reference_attention

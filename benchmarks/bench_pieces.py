@@ -10,7 +10,7 @@ long texts and a short encoder.
 
 Encoders without a head, one thread: two layers of base width. All take turns in one process. Of a text longer than
 `PIECES_AT_MOST` tokens, so many are computed in pieces and the time is multiplied: it does not depend on the others.
-Before that, what inference computes in tiles (modeling_lion/layout/tiles.py) is compared with what training computes
+Before that, what inference computes in tiles (modeling_lion/sequence/tiles.py) is compared with what training computes
 of all tokens at once, at the first length; `difference` is the largest one. Rows go to pieces.csv.
 """
 

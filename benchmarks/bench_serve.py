@@ -48,10 +48,10 @@ TIMEOUT = 600
 
 def serve_padded(model: str, port: int) -> None:
     """The server, computed as `SentenceTransformer.encode` does: in one queue."""
-    from retrieval_lion.serve.app import make_app
-    from retrieval_lion.serve.engines import Engine
-    from retrieval_lion.serve.loading import load_engine
-    from retrieval_lion.serve.service import Settings
+    from deploy_lion.serve.app import make_app
+    from deploy_lion.serve.engines import Engine
+    from deploy_lion.serve.loading import load_engine
+    from deploy_lion.serve.service import Settings
 
     def groups(engine: Engine, rows: list) -> list[list[int]]:
         order = sorted(range(len(rows)), key=lambda n: -len(rows[n]))
@@ -72,7 +72,7 @@ def server(kind: str, args) -> Iterator[tuple[str, int]]:
     model = str(args.model)
     options = ["--port", str(port)]
     commands = {
-        LION: [sys.executable, "-m", "hub_upload_lion.cli", "serve", model, "--threads", "1", *options],
+        LION: [sys.executable, "-m", "deploy_lion.cli", "serve", model, "--threads", "1", *options],
         PADDED: [sys.executable, __file__, "--padded", "--model", model, *options],
         INFINITY: [args.infinity, "v2", "--model-id", model, "--engine", "torch", "--device", "cpu", *options],
     }

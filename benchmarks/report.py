@@ -92,7 +92,7 @@ def write_pages(results_dir: Path, scale: str = "cpu") -> list[Path]:
     only what these have measured.
     """
     is_ours, read = results_dir.resolve() == RESULTS.resolve(), reader(results_dir, scale)
-    from script_tools.pictures import plt, save  # takes longer than all tables
+    from training_lion.scripts.pictures import plt, save  # takes longer than all tables
 
     images = (DOCS if is_ours else results_dir) / "images"
     images.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,15 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The configuration (defined in modeling_lion, since it is published with the code of the model) and the presets."""
+"""
+`LionConfig`, its presets, and what it asks of mixers. It needs no other package of LION; as with transformers' own
+configurations, models and the Auto classes come with `import modeling_lion`.
+"""
 
-from modeling_lion.configuration_lion import AUTO_MODELS, LionConfig, published_fields
-
+from .configuration_lion import LionConfig, published_fields
 from .presets import PRESETS, lion_preset
+from .saving import AUTO_MODELS
 
+
+# Without models there is no code to save beside a configuration, and no `auto_map`: modeling_lion brings both.
+LionConfig.write_code = staticmethod(lambda folder, parts, auto_map: {})
 
 __all__ = ["AUTO_MODELS", "PRESETS", "LionConfig", "lion_preset", "published_fields"]

@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from modeling_lion.configuration_lion import LionConfig, published_fields
+from .configuration_lion import LionConfig, published_fields
 
 
 # Sizes of the published MLPs. Recommended MLPs are gated and have three matrices instead of two: with two thirds of

@@ -14,10 +14,13 @@ from pathlib import Path
 from unittest.mock import patch
 from urllib.parse import urlsplit
 
+import deploy_lion
 import griffe
 import hub_upload_lion
-from hub_upload_lion.cli import main as lion
+from deploy_lion.cli import main as lion
 from mkdocs.structure.files import File
+
+import modeling_lion
 
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,11 +37,12 @@ UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|MiB|GiB)\b|%)")
 
 def on_config(config):
     """
-    Names that hub_upload_lion imports when first asked for are there when its members are listed. Pages link to the
+    Names that packages import when first asked for are there when its members are listed. Pages link to the
     repository as soon as pyproject.toml has its address.
     """
-    for name in hub_upload_lion.__all__:
-        setattr(hub_upload_lion, name, getattr(hub_upload_lion, name))
+    for package in (deploy_lion, hub_upload_lion, modeling_lion):
+        for name in package.__all__:
+            setattr(package, name, getattr(package, name))
     urls = dict(url.split(", ", 1) for url in metadata("lion-transformers").get_all("Project-URL"))
     if address := urls.get("Repository"):
         config.repo_url, config.repo_name = address, urlsplit(address).path.strip("/")

@@ -24,17 +24,17 @@ import numpy as np
 import psutil
 import run_image_classification
 import run_mlm
-import script_tools  # noqa: F401 (before transformers, which it makes quiet)
 import torch
-from docstrings import write_docstrings
+import training_lion.scripts  # noqa: F401 (before transformers, which it makes quiet)
 from PIL import Image
 from retrieval_lion.documents import STANDARD_LIBRARY
 from retrieval_lion.search.command import lines_of
 from retrieval_lion.search.searcher import Searcher
 from retrieval_lion.sources import check_source, default_model
-from script_tools import pictures
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
+from training_lion.scripts import pictures
+from training_lion.scripts.docstrings import write_docstrings
 from transformers import Trainer, pipeline
 
 

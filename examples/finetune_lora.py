@@ -12,12 +12,12 @@ merged/.
 
 from dataclasses import dataclass, field
 
-import script_tools  # noqa: F401 (before transformers, which it makes quiet)
+import training_lion.scripts  # noqa: F401 (before transformers, which it makes quiet)
 from peft import LoraConfig, PeftModel, get_peft_model
-from script_tools.arguments import parse_arguments
-from script_tools.checkpoints import asked_checkpoint_or_free
-from script_tools.class_names import has_fractions, in_order, label_names
-from script_tools.data_files import TEXT_FILES_HELP, load_texts
+from training_lion.scripts.arguments import parse_arguments
+from training_lion.scripts.checkpoints import asked_checkpoint_or_free
+from training_lion.scripts.class_names import has_fractions, in_order, label_names
+from training_lion.scripts.data_files import TEXT_FILES_HELP, load_texts
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,

@@ -14,7 +14,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import torch
 from matplotlib.colors import LogNorm
-from script_tools.pictures import GREY, ORANGE, save
+from training_lion.scripts.pictures import GREY, ORANGE, save
 from transformers import AutoModel, AutoTokenizer
 
 from modeling_lion import AttentionReport

@@ -15,11 +15,11 @@ from zlib import crc32
 
 import torch
 from datasets import Dataset, IterableDataset, load_dataset
-from script_tools import arguments, data_files, models, training
-from script_tools.arguments import option
 from tokenization_lion import LionTokenizer
 from torch.utils.data import DataLoader
 from training_lion.packing import DataCollatorForLanguageModelingWithFlattening, PackingTrainer
+from training_lion.scripts import arguments, data_files, models, training
+from training_lion.scripts.arguments import option
 from transformers import (
     AutoModelForMaskedLM,
     AutoTokenizer,

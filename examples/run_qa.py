@@ -20,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 from datasets import Dataset
-from script_tools import arguments, data_files, models, training
-from script_tools.arguments import option
+from training_lion.scripts import arguments, data_files, models, training
+from training_lion.scripts.arguments import option
 from transformers import (
     AutoModelForQuestionAnswering,
     DataCollatorWithPadding,

@@ -10,7 +10,7 @@ Search the documentation of your own Python by meaning: `lion search --package s
 
 import sys
 
-from hub_upload_lion import cli
+from deploy_lion import cli
 
 
 def main(args: list[str] | None = None) -> int:

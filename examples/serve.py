@@ -3,7 +3,7 @@
 
 import sys
 
-from hub_upload_lion.cli import main
+from deploy_lion.cli import main
 
 
 if __name__ == "__main__":

@@ -14,15 +14,15 @@ SentenceTransformerTrainingArguments works.
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
-import script_tools  # noqa: F401 (before transformers, which it makes quiet)
-from hub_upload_lion.convert.in_place import fit_settings
+import training_lion.scripts  # noqa: F401 (before transformers, which it makes quiet)
+from hub_upload_lion.convert.encoder import fit_settings
 from hub_upload_lion.sentence_modules import SETTINGS
-from script_tools import checkpoints, data_files
-from script_tools.arguments import option, parse_arguments
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer import losses
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from sentence_transformers.sentence_transformer.training_args import BatchSamplers
+from training_lion.scripts import checkpoints, data_files
+from training_lion.scripts.arguments import option, parse_arguments
 
 import modeling_lion  # noqa: F401  (the Auto classes know LION from here on)
 

@@ -26,12 +26,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-import script_tools  # noqa: F401 (before transformers, which it makes quiet)
 import torch
+import training_lion.scripts  # noqa: F401 (before transformers, which it makes quiet)
 from hub_upload_lion.sentence_modules import copy_modules, encoder_folder
-from script_tools.arguments import check_paths, parse_arguments
-from script_tools.checkpoints import find_checkpoint
-from script_tools.passages import (
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import Dataset
+from training_lion.scripts.arguments import check_paths, parse_arguments
+from training_lion.scripts.checkpoints import find_checkpoint
+from training_lion.scripts.passages import (
     READINGS,
     Row,
     SplitDocument,
@@ -47,11 +51,7 @@ from script_tools.passages import (
     text_rows,
     vectors_of_rows,
 )
-from script_tools.training import EpochCallback, save_metrics, train
-from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
-from torch.utils.data import Dataset
+from training_lion.scripts.training import EpochCallback, save_metrics, train
 from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase, Trainer, TrainingArguments, set_seed
 
 import modeling_lion  # noqa: F401  (the Auto classes know LION from here on)

@@ -29,7 +29,7 @@ from transformers.utils import cached_file, logging
 
 import modeling_lion
 from configuration_lion import LionConfig
-from modeling_lion.in_transformers.in_place_config import is_lion
+from modeling_lion.linearized.config import is_lion
 
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")

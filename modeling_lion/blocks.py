@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
-from .layout.layout import Layout
+from .sequence.layout import Layout
 
 
 def make_norm(config: PreTrainedConfig, eps: float | None = None) -> nn.LayerNorm:

@@ -1,12 +1,10 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-What LION adds to transformers' loading and saving: the code beside the weights, by `auto_map`; errors that say what is
-wrong with a configuration or with weights; and steps of loading that would go wrong otherwise, with the reason of
-each.
+What LION adds to transformers' loading: errors that say what is wrong with a configuration or with weights, and steps
+that would go wrong otherwise, with the reason of each.
 """
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from json import JSONDecodeError
@@ -18,59 +16,12 @@ from safetensors import SafetensorError
 from transformers import PreTrainedConfig
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, cached_file
 
-from .config_checks import ConfigPart
-from .mixers.registry import find_feature_map, find_mixer
-
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel as ModelPart
 else:
     ModelPart = object  # what LionPreTrainedModel inherits from besides
-# The model class of each Auto class, by modality. It is saved in config.json (`auto_map`) for processes without this
-# package. If several Auto classes have the same model, the last one is the usual one.
-AUTO_MODELS = {
-    "text": {
-        "AutoModelForPreTraining": "LionForMaskedLM",
-        "AutoModelForTextEncoding": "LionModel",
-        "AutoModel": "LionModel",
-        "AutoModelForMaskedLM": "LionForMaskedLM",
-        "AutoModelForMultipleChoice": "LionForMultipleChoice",
-        "AutoModelForQuestionAnswering": "LionForQuestionAnswering",
-        "AutoModelForSequenceClassification": "LionForSequenceClassification",
-        "AutoModelForTokenClassification": "LionForTokenClassification",
-    },
-    "image": {
-        "AutoBackbone": "LionBackbone",
-        "AutoModel": "LionModel",
-        "AutoModelForImageClassification": "LionForImageClassification",
-        "AutoModelForMaskedImageModeling": "LionForMaskedImageModeling",
-        "AutoModelForSemanticSegmentation": "LionForSemanticSegmentation",
-    },
-}
 QUIET = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
-
-
-class SavedWithCode(ConfigPart):
-    """Saves a configuration with the code that loads it."""
-
-    # Writes the code of the model into a folder; `None` if the code itself was loaded from such a folder.
-    write_code = None
-
-    def save_pretrained(self, save_directory: str | os.PathLike, **kwargs):
-        """
-        `PreTrainedConfig.save_pretrained`, with an `auto_map` of all classes for this modality and, from the installed
-        package, with the code that it refers to.
-        """
-        ours = {"AutoConfig": "configuration_lion.LionConfig"}
-        ours |= {name: f"modeling_lion.{model}" for name, model in AUTO_MODELS[self.modality].items()}
-        given = getattr(self, "auto_map", {})
-        if self.write_code is not None:
-            parts = find_mixer(self.mixer_type), find_feature_map(self.feature_map).function
-            ours = self.write_code(save_directory, parts, ours)
-            given = {k: v for k, v in given.items() if v.split(".")[-1] != ours.get(k, "").split(".")[-1]}
-        # Keep other classes. "user/repo--modeling_lion.X", from a download, now refers to the code that is saved here.
-        self.auto_map = ours | {k: v for k, v in given.items() if v.split("--")[-1] != ours.get(k)}
-        super().save_pretrained(save_directory, **kwargs)
 
 
 def check_config(model_class: Any, config: Any, config_class: Any) -> None:
@@ -140,7 +91,7 @@ def check_mixer_weights(name: str, config: PreTrainedConfig, unexpected: list[st
             layer, is_mixers, weight = weight_name.partition(".mixer.")
             is_bias = weight in ("q_proj.bias", "k_proj.bias", "v_proj.bias")  # a different `qkv_bias`
             # If a whole layer is unexpected or missing, its mixer is not a different one.
-            if is_mixers and not is_bias and f"{layer}.mixer.q_proj.weight" not in weights:
+            if is_mixers and not is_bias and f"{layer}.o_proj.weight" not in weights:
                 others.append(weight_name)
     if others:
         raise ValueError(

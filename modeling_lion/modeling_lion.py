@@ -13,8 +13,6 @@
 # limitations under the License.
 """PyTorch LION model (Afzal et al., arXiv 2502.16249): bidirectional linear attention for text and images."""
 
-from functools import partial
-
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -39,32 +37,32 @@ from transformers.utils import TransformersKwargs, auto_docstring
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
+from configuration_lion.configuration_lion import LionConfig
+from configuration_lion.registry import find_mixer
+
 from .attention.implementation_names import (
-    FORMS,
     SupportsSoftmax,
+    attention_names,
     check_softmax_attention,
-    name_of_linear_attention,
+    name_of_form,
     name_of_softmax_attention,
 )
-from .attention.lion_attention import lion_attention
 from .attention.plan import CallPlan
 from .attention.report import AttentionReport, attention_report
 from .attention.tracing import is_readable
 from .blocks import LionMaskedLMHead, LionMLP, LionPooler, make_norm
-from .configuration_lion import LionConfig
 from .embeddings import LionImageEmbeddings, LionTextEmbeddings, join_patches, patch_grid
-from .layout.input_checks import check_inputs
-from .layout.layout import Layout
-from .layout.rotary import rotary_embeddings, rotary_tables
-from .layout.scans import image_layout
-from .layout.segments import SEGMENT_LENGTH, encode_in_segments, goes_in_segments
-from .layout.sequence_parallel import SequenceParallelModel, shared_layout
-from .layout.text import real_tokens, text_layout
-from .layout.tiles import is_faster_in_tiles
 from .loading import LoadedModel, check_config
 from .mixers.mixer import Mixer, check_own_weights, init_own_weights, start_by_fan_in
-from .mixers.registry import find_mixer
-from .mixers.softmax import SlidingMixer, SoftmaxMixer
+from .mixers.softmax import SlidingMixer, SoftmaxMixer, eager_softmax
+from .sequence.input_checks import check_inputs, check_one_row
+from .sequence.layout import Layout, text_layout
+from .sequence.rotary import rotary_embeddings, rotary_tables
+from .sequence.scans import image_layout
+from .sequence.segments import SEGMENT_LENGTH, encode_in_segments, goes_in_segments
+from .sequence.sequence_parallel import SequenceParallelModel, shared_layout
+from .sequence.tiles import is_faster_in_tiles
+from .tokens import Tokens, in_one_row, read_text, real_tokens
 
 
 def mixer_class(config: LionConfig, layer_type: str) -> type[Mixer]:
@@ -75,11 +73,9 @@ def mixer_class(config: LionConfig, layer_type: str) -> type[Mixer]:
     return SoftmaxMixer if is_softmax else find_mixer(config.mixer_type)
 
 
-# LION's own interface: no other model in the process can be given one of these names by mistake. "eager",
-# transformers' name for a form that returns weights, is not registered but passed as the default.
+# transformers' functions, for softmax. The forms of other mixers (`Mixer.forms`) are not registered: no other model in
+# the process can be given one of their names by mistake.
 ALL_ATTENTION_FUNCTIONS = AttentionInterface()
-for _form in FORMS:
-    ALL_ATTENTION_FUNCTIONS[_form] = partial(lion_attention, form=_form)
 
 
 class LionAttention(nn.Module):
@@ -106,7 +102,7 @@ class LionAttention(nn.Module):
         """
         Args:
             hidden_states: `(batch, length, hidden_size)`.
-            layout: padding, packing, rotary tables, scans and halos (layout/layout.py).
+            layout: padding, packing, rotary tables, scans and halos (sequence/layout.py).
             memory: a second stream of hidden states, which only some mixers read and write (mixers/luna.py).
 
         Returns:
@@ -116,8 +112,10 @@ class LionAttention(nn.Module):
             raise ValueError("Layers take no `attention_mask`: give `layout`, or call the model.")
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
         name = self.mixer.attention_name(bool(output_attentions))
-        attention = ALL_ATTENTION_FUNCTIONS.get_interface(name, self.mixer.eager_attention)
-        call = self.mixer(hidden_states, layout, memory, attention)
+        attention = self.mixer.forms.get(name)
+        if attention is None and name:
+            attention = ALL_ATTENTION_FUNCTIONS.get_interface(name, eager_softmax)
+        call = self.mixer(hidden_states, layout, memory=memory, attention=attention)
         output = call.attention(*call.inputs)
         output, weights = output if isinstance(output, tuple) else (output, None)
         if weights is None and output_attentions:
@@ -206,9 +204,9 @@ class LionPreTrainedModel(LoadedModel, SequenceParallelModel, PreTrainedModel):
         self._no_split_modules = ["LionLayer"] + ["LionImageEmbeddings"] * (config.modality == "image")
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        is_form = requested_attention in (None, *FORMS, "eager")
-        if not self.config.has_softmax_layers or self.config.has_linear_layers and is_form:
-            return name_of_linear_attention(requested_attention)
+        is_form = self.config.uses_mixer_type and requested_attention in (None, "eager", *attention_names(self.config))
+        if not self.config.has_softmax_layers or is_form and not find_mixer(self.config.mixer_type).is_softmax:
+            return name_of_form(requested_attention, self.config)
         requested_attention = name_of_softmax_attention(requested_attention, self.config)
         chosen = super().get_correct_attn_implementation(requested_attention, is_init_check)
         possible = mixer_class(self.config, "full_attention").attention_functions
@@ -308,9 +306,9 @@ class LionModel(LionPreTrainedModel):
         bool_masked_pos (`torch.BoolTensor` of shape `(batch_size, num_patches)`, *optional*):
             Which patches are replaced by the mask token.
         cu_seq_lens_q (`torch.Tensor` of shape `(num_sequences + 1,)`, *optional*):
-            Borders of sequences packed into each row, from 0 to the length. Read from `position_ids` that start again
-            at 0 if not given, but not under `torch.compile`, where they must be given. `pooler_output` has one row per
-            sequence.
+            Borders of packed sequences: from 0 to the length, the same in each row, or from 0 to the number of all
+            tokens, of the rows one after the other. Read from `position_ids` that return to the first one if not
+            given, but not under `torch.compile`, where they must be given. `pooler_output` has one row per sequence.
         """
         if not self.is_text and pixel_values is None and input_ids is not None and input_ids.is_floating_point():
             input_ids, pixel_values = None, input_ids  # given by position, as to a ViT
@@ -318,16 +316,23 @@ class LionModel(LionPreTrainedModel):
         check_inputs(self.config, *given)
         if self.is_text:
             inputs = input_ids if inputs_embeds is None else inputs_embeds
-            layout = text_layout(self.config, inputs, attention_mask, position_ids, cu_seq_lens_q)
+            tokens, shape = read_text(inputs, attention_mask, position_ids, cu_seq_lens_q), inputs.shape[:2]
+            if is_one_row := tokens.differ_by_row(shape[1]):
+                check_one_row(self.config, kwargs)
+                given = input_ids, token_type_ids, inputs_embeds, inputs
+                input_ids, token_type_ids, inputs_embeds, inputs = (in_one_row(x, shape[0]) for x in given)
+                tokens = tokens.in_one_row(shape[0])
+            layout = text_layout(self.config, inputs, tokens)
             if self.sequence_group is not None:
                 wants_weights = kwargs.get("output_attentions", self.config.output_attentions)
                 layout = shared_layout(self.config, inputs, layout, position_ids, self.sequence_group, wants_weights)
             if inputs_embeds is None and goes_in_segments(self, input_ids, layout, kwargs):
                 like_ids = [None if x is None else x.expand_as(input_ids) for x in (token_type_ids, position_ids)]
                 return self.encode_long(input_ids, attention_mask, *like_ids, show_progress=False)
-            hidden_states = self.embeddings(input_ids, token_type_ids, layout.position_ids, inputs_embeds)
+            hidden_states = self.embeddings(input_ids, token_type_ids, layout.tokens.position_ids, inputs_embeds)
             layout.rotary_tables = rotary_tables(self.rotary_embeddings, hidden_states, layout)
         else:
+            is_one_row = False
             changes = {"bool_masked_pos": bool_masked_pos, "interpolate_pos_encoding": interpolate_pos_encoding}
             hidden_states = self.embeddings(pixel_values, **changes)
             is_real = real_tokens(attention_mask, hidden_states)
@@ -346,6 +351,8 @@ class LionModel(LionPreTrainedModel):
         pooled = None
         if self.pooler is not None:
             pooled = self.pooler(hidden_states, layout)
+        if is_one_row:
+            hidden_states = hidden_states.view(*shape, -1)
         return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
 
     @torch.no_grad()
@@ -380,7 +387,7 @@ class LionModel(LionPreTrainedModel):
         hidden_states, is_real = encode_in_segments(
             self, input_ids, attention_mask, token_type_ids, position_ids, segment_length, show_progress
         )
-        pooled = self.pooler(hidden_states, Layout(is_real)) if self.pooler is not None else None
+        pooled = self.pooler(hidden_states, Layout(Tokens(is_real))) if self.pooler is not None else None
         return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
 
 

@@ -21,7 +21,6 @@ import inspect
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -29,30 +28,22 @@ from pathlib import Path
 import tokenization_lion
 from transformers.utils import logging
 
-from .mixers.registry import FEATURE_MAPS, MIXERS, MixerTraits
+import configuration_lion
 
 
 logger = logging.get_logger(__name__)
 
-PACKAGES = {"modeling_lion": Path(__file__).parent, "tokenization_lion": Path(tokenization_lion.__file__).parent}
-# Modules of another package that are shipped, and their groups.
-TOKENIZATION = {
-    "tokenization_lion.tokenization_lion": "configuration_lion",
-    "tokenization_lion.image_processing_grayscale": "modeling_lion",
-}
+PACKAGES = {
+    package.__name__: Path(str(package.__file__)).parent for package in (configuration_lion, tokenization_lion)
+} | {"modeling_lion": Path(__file__).parent}
 # Modules that LION's weights do not need.
 NOT_SHIPPED = (
-    "modeling_lion.in_transformers.linearize",
-    "modeling_lion.layout.passages",
+    "configuration_lion.presets",
+    "modeling_lion.linearized.linearize",
+    "modeling_lion.linearized.probe",
+    "modeling_lion.mixers.import_mixers",
     "modeling_lion.portable_code",
-)
-CONFIGURATION = (
-    "modeling_lion.config_checks",
-    "modeling_lion.configuration_lion",
-    "modeling_lion.layout.process_plans",
-    "modeling_lion.loading",
-    "modeling_lion.mixers.registry",
-    "modeling_lion.private_apis",
+    "tokenization_lion.image_processing_lion",
 )
 GROUPS = ("configuration_lion", "modeling_lion", "triton_lion")
 LICENCE = "# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.\n"
@@ -61,8 +52,6 @@ HEADER = (
     + """# Generated from the package lion-transformers {version}, module by module: change it there, not here.
 """
 )
-# The packages that a file from elsewhere may import from.
-OWN_NAMES = ("configuration_lion", *PACKAGES)
 ENTRY = """
 
 # Added where a model was saved. Its config.json names these classes as those of this file, so that the code above is
@@ -85,19 +74,19 @@ class Module:
         self.tree = ast.parse(self.source)
 
     def module_of(self, node: ast.ImportFrom) -> str:
-        """The dotted name of the module that a relative import reads."""
-        parent = self.name.split(".")[: -node.level]
+        """The dotted name of the module that an import reads."""
+        parent = self.name.split(".")[: -node.level] if node.level else []
         return ".".join([*parent, node.module or ""])
 
-    def relative_imports(self, nodes: Iterable[ast.AST] | None = None) -> Iterator[ast.ImportFrom]:
-        """All relative imports, or those among `nodes`, such as the statements at the top level."""
+    def own_imports(self, nodes: Iterable[ast.AST] | None = None) -> Iterator[ast.ImportFrom]:
+        """All imports from these packages, or those among `nodes`, such as the statements at the top level."""
         for node in ast.walk(self.tree) if nodes is None else nodes:
-            if isinstance(node, ast.ImportFrom) and node.level:
+            if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").split(".")[0] in PACKAGES):
                 yield node
 
     def needs(self) -> list[str]:
         """The modules that have to be defined before this one."""
-        return [self.module_of(node) for node in self.relative_imports(self.tree.body)]
+        return [self.module_of(node) for node in self.own_imports(self.tree.body)]
 
     def needs_triton(self) -> bool:
         imports = [node for node in ast.walk(self.tree) if isinstance(node, ast.Import)]
@@ -107,20 +96,23 @@ class Module:
 def shipped_modules() -> dict[str, tuple[Module, str]]:
     """The shipped modules and their groups, by dotted name."""
     modules = {}
-    own = PACKAGES["modeling_lion"]
-    for path in sorted(own.rglob("*.py")):
-        name = ".".join(("modeling_lion", *path.relative_to(own).with_suffix("").parts))
-        if path.name != "__init__.py" and name not in NOT_SHIPPED:
-            modules[name] = Module(name, path)
-    for name in TOKENIZATION:
-        package, file = name.split(".")
-        modules[name] = Module(name, PACKAGES[package] / f"{file}.py")
+    for package, folder in PACKAGES.items():
+        for path in sorted(folder.rglob("*.py")):
+            name = ".".join((package, *path.relative_to(folder).with_suffix("").parts))
+            if path.name != "__init__.py" and name not in NOT_SHIPPED:
+                modules[name] = Module(name, path)
     lazy = {name for name, module in modules.items() if module.needs_triton()}
     while more := {name for name, module in modules.items() if set(module.needs()) & lazy} - lazy:
         lazy |= more
-    group = {name: "triton_lion" if name in lazy else "modeling_lion" for name in modules}
-    group |= dict.fromkeys(CONFIGURATION, "configuration_lion") | TOKENIZATION
-    return {name: (module, group[name]) for name, module in modules.items()}
+    return {
+        name: (module, "triton_lion" if name in lazy else group_of_module(name)) for name, module in modules.items()
+    }
+
+
+def group_of_module(name: str) -> str:
+    """The generated file of a module that does not need triton; the tokenizer is loaded with a configuration alone."""
+    with_configuration = name.startswith("configuration_lion.") or name == "tokenization_lion.tokenization_lion"
+    return "configuration_lion" if with_configuration else "modeling_lion"
 
 
 @lru_cache
@@ -157,27 +149,12 @@ def joined(group: str, modules: dict[str, tuple[Module, str]]) -> str:
     bodies = [body_of(module, group, modules, imports, others, defined) for module in order]
     others = {f".{other}": names for other, names in others.items()}
     head = [*map(import_statement, sorted(imports.items())), "", *map(import_statement, sorted(others.items()))]
-    if group == "configuration_lion":
-        bodies.append(traits_of_own_parts())
     return HEADER.format(version=version("lion-transformers")) + "\n".join([*head, *bodies])
-
-
-def traits_of_own_parts() -> str:
-    """What a configuration asks of the package's mixers and feature maps, for processes that load nothing else."""
-    names = [field.name for field in fields(MixerTraits)]
-    lines = ["", "", "# modeling_lion.py replaces these with the classes and functions."]
-    for name, mixer in MIXERS.items():
-        if is_own(mixer):
-            lines.append(f"MIXERS[{name!r}] = {MixerTraits(**{x: getattr(mixer, x) for x in names})!r}")
-    for name, feature_map in FEATURE_MAPS.items():
-        if feature_map.function is not None and is_own(feature_map.function):
-            lines.append(f"FEATURE_MAPS[{name!r}] = {feature_map._replace(function=None)!r}")
-    return "\n".join([*lines, ""])
 
 
 def is_own(part: Callable) -> bool:
     """Whether a mixer or a feature map is a part of this package."""
-    return part.__module__.partition(".")[0] == __name__.partition(".")[0]
+    return part.__module__.partition(".")[0] in PACKAGES
 
 
 def import_statement(names_of_origin: tuple[str, set[str]]) -> str:
@@ -207,8 +184,9 @@ def body_of(module: Module, group: str, modules: dict, imports: dict, others: di
         if defined.setdefault(name, statement) != statement:
             raise ValueError(f"{name} is defined twice in {group}.py: in {module.path} it needs another name.")
 
+    own = list(module.own_imports(module.tree.body))
     for node in module.tree.body:
-        if isinstance(node, ast.ImportFrom) and node.level:
+        if node in own:
             check_import(module, node, modules)
             target = modules[module.module_of(node)][1]
             if target != group:
@@ -229,7 +207,7 @@ def body_of(module: Module, group: str, modules: dict, imports: dict, others: di
             for name in names:
                 define(name, statement)
     top_level = {id(node) for node in module.tree.body}
-    for node in module.relative_imports():
+    for node in module.own_imports():
         if id(node) not in top_level:  # inside a function: stays lazy
             check_import(module, node, modules)
             target = modules[module.module_of(node)][1]
@@ -243,7 +221,7 @@ def body_of(module: Module, group: str, modules: dict, imports: dict, others: di
 
 
 def check_import(module: Module, node: ast.ImportFrom, modules: dict) -> None:
-    """Raise a ValueError for a relative import that cannot be joined into one file."""
+    """Raise a ValueError for an import from these packages that cannot be joined into one file."""
     if node.module is None or module.module_of(node) not in modules or any(alias.asname for alias in node.names):
         raise ValueError(f"{module.path}:{node.lineno}: write `from .module import name`, without `as`.")
 
@@ -318,7 +296,7 @@ def portable_source(path: Path) -> str:
     source = path.read_text(encoding="utf-8")
     lines: list[str | None] = list(source.splitlines())
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import) and any(alias.name.partition(".")[0] in OWN_NAMES for alias in node.names):
+        if isinstance(node, ast.Import) and any(alias.name.partition(".")[0] in PACKAGES for alias in node.names):
             raise ValueError(f"{path}:{node.lineno} is not saved: write `from package import name`.")
         if not isinstance(node, (ast.Import, ast.ImportFrom)):
             continue
@@ -329,7 +307,7 @@ def portable_source(path: Path) -> str:
         if not isinstance(node, ast.ImportFrom):
             continue
         package = node.module or ""
-        if package.partition(".")[0] not in OWN_NAMES:
+        if package.partition(".")[0] not in PACKAGES:
             continue
         by_group: dict[str, list[str]] = {}
         for alias in node.names:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from modeling_lion import split_passages
-from modeling_lion.layout.passages import LONGEST
 
 from .docstrings import docstrings, module_name, python_files, split_paragraphs
+from .passages import LONGEST
 from .sources import check_folder
 
 

@@ -23,17 +23,23 @@ import transformers
 from graphs import traced_once  # noqa: F401, a fixture
 
 import modeling_lion
+from configuration_lion import registry
 from modeling_lion import LionConfig
 from modeling_lion.attention.implementation_names import attention_names
-from modeling_lion.mixers import registry
+from modeling_lion.portable_code import is_own
 
 
-LINEAR_MIXERS = [name for name, mixer in registry.MIXERS.items() if mixer.is_linear]
-MIXERS = [*registry.MIXERS, "hybrid"]
 KERNELS = ["parallel", "chunk", "rnn"]
-# Mixers in the kernels that compute them.
-PAIRS = [(mixer, kernel) for mixer in LINEAR_MIXERS for kernel in KERNELS]
-PAIRS += [(name, "sdpa") for name in registry.MIXERS if name not in LINEAR_MIXERS] + [("hybrid", "chunk")]
+MIXERS = [*registry.MIXERS, "hybrid"]  # also those of files that `pytest -p FILE` has imported
+LINEAR_MIXERS = [name for name, mixer in registry.MIXERS.items() if {*KERNELS} <= {*mixer.forms}]
+# Mixers in the kernels that compute them; "auto" for a mixer that has one form.
+FORMS = {name: attention_names(LionConfig(mixer_type=name)) for name in registry.MIXERS}
+PAIRS = [(name, form) for name, forms in FORMS.items() for form in forms if form != "auto" or len(forms) == 1]
+PAIRS += [("hybrid", "chunk")]
+# What the contract lets a mixer do or leave (docs/concepts/architecture.md); "hybrid" can do it all.
+OTHERS_MIXERS = [name for name, mixer in registry.MIXERS.items() if not is_own(mixer)]
+WITH_WEIGHTS = ["hybrid", *(name for name, x in registry.MIXERS.items() if x.is_softmax or "eager" in x.forms)]
+WITH_SNAKE = ["hybrid", *(name for name, x in registry.MIXERS.items() if x.has_scans or not x.has_decays)]
 BATCH, LENGTH, CHOICES, LABELS = 3, 9, 4, 3
 # Weights large enough for a mistake to show, several chunks per sequence, a grid that is not square.
 TINY = {
@@ -103,6 +109,10 @@ class Case:
     def config(self, mixer_type: str = "selective", **fields) -> LionConfig:
         fields = TINY | (TINY_IMAGE if self.modality == "image" else {}) | fields
         return LionConfig(modality=self.modality, **(mixer_fields(mixer_type, fields["num_hidden_layers"]) | fields))
+
+    def patch_order(self, mixer_type: str) -> str:
+        """The snake for images, if the mixer reads along it."""
+        return "snake" if self.modality == "image" and mixer_type in WITH_SNAKE else "raster"
 
     def model(self, mixer_type: str = "selective", kernel: str | None = None, **fields):
         """In float64, where rounding hides nothing, and in evaluation mode."""

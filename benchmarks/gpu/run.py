@@ -192,7 +192,7 @@ def figures(run: Run) -> str:
     from gpu.speed import figures_table
     from report import reader
     from reports.gpu import draw_kernels_on_a_gpu
-    from script_tools.pictures import plt, save
+    from training_lion.scripts.pictures import plt, save
 
     size = ("--batch_size", 1, "--seconds", 0.1) if run.rehearses else ()
     kernels = ("--kernels", "flash", "cudnn", "auto", "plain", "without division", "two passes")

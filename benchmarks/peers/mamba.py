@@ -31,10 +31,10 @@ from transformers.models.mamba2 import modeling_mamba2
 from transformers.utils.import_utils import is_mamba_ssm_available
 
 from modeling_lion import LionConfig
-from modeling_lion.attention.decay import LogDecay
+from modeling_lion.attention.decay_mask import LogDecay
 from modeling_lion.attention.lion_attention import lion_attention
 from modeling_lion.attention.numerics import accumulation_dtype
-from modeling_lion.layout.layout import Layout
+from modeling_lion.sequence.layout import Layout
 
 
 SMALL_STEP = 2048  # numbers of a step, up to which Vim's inference scans in chunks

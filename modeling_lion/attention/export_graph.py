@@ -86,7 +86,7 @@ def is_exporting_a_choice() -> bool:
 def least_log_decay(dtype: torch.dtype) -> float:
     """
     Smaller log decays are raised to this. Its exp, 2e-9 in float32, is below the rounding of 1, and sums of a chunk of
-    them keep their digits, so that cuts need no treatment of their own (`split_cuts`, attention/decay.py).
+    them keep their digits, so that cuts need no treatment of their own (`split_cuts`, attention/decay_mask.py).
     """
     return -40.0 if dtype == torch.float64 else -20.0
 

@@ -17,15 +17,7 @@ from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 from ..private_apis import is_torch_func_active
-from .decay import (
-    LogDecay,
-    chunk_sums,
-    cut_evenly,
-    decay_mask,
-    mask_directions,
-    over_tokens,
-    reads_forward,
-)
+from .decay_mask import LogDecay, chunk_sums, cut_evenly, decay_mask, mask_directions, over_tokens, reads_forward
 from .numerics import accumulation_dtype, needs_grad, normalize
 
 

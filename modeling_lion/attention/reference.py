@@ -7,7 +7,7 @@ The reference: SPEC §1 and §2 as they are written, in whatever dtype the input
 
 from torch import Tensor
 
-from .decay import NO_DECAY, LogDecay, decay_mask, finite_log_decay, over_tokens
+from .decay_mask import NO_DECAY, LogDecay, decay_mask, finite_log_decay, over_tokens
 from .numerics import divide
 
 

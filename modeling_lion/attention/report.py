@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from .decay import LogDecay, decay_mask_rows, finite_log_decay, is_per_head, over_tokens
-from .lion_attention import lion_attention
+from .decay_mask import LogDecay, decay_mask_rows, finite_log_decay, is_per_head, over_tokens
+from .lion_attention import DECAYS_ONLY, lion_attention
 from .numerics import accumulation_dtype, normalize
 
 
@@ -40,11 +40,12 @@ class AttentionReport:
 def attention_report(model: PreTrainedModel, tokens: list[int], **inputs: Tensor) -> list[AttentionReport | None]:
     """`LionPreTrainedModel.attention_report`."""
     layers = [layer.attention for layer in model.base_model.layers]
-    linear = [layer for layer in layers if layer.mixer.is_linear]
+    linear = [layer for layer in layers if layer.mixer.needs == DECAYS_ONLY]
     if not linear:
         raise ValueError(
-            f"`mixer_type` is {model.config.mixer_type!r}, and `layer_types` {model.config.layer_types}: only linear "
-            "layers have a decay mask to report; others give their weights with output_attentions=True."
+            f"`mixer_type` is {model.config.mixer_type!r}, and `layer_types` {model.config.layer_types}: only "
+            "linear attention that `lion_attention` computes has a decay mask to report; softmax gives its weights "
+            "with output_attentions=True."
         )
     reports = dict.fromkeys(layers)
     hook = partial(report_layer, tokens=tokens, reports=reports)
@@ -67,9 +68,9 @@ def report_layer(attention, args: tuple, kwargs: dict, *, tokens: list[int], rep
     dtype = accumulation_dtype(query.dtype)
     query, key = query.to(dtype), key.to(dtype)
     ones = query.new_ones(*query.shape[:3], 1)
-    real_keys = ones if layout.is_real is None else ones * layout.is_real[:, None, :, None]
+    real_keys = ones if layout.tokens.is_real is None else ones * layout.tokens.is_real[:, None, :, None]
 
-    scans, cu_seqlens = getattr(layout, "scans", None), layout.cu_seqlens
+    scans, cu_seqlens = getattr(layout, "scans", None), layout.tokens.cu_seqlens
     directions = attention.config.head_directions
     tokens = torch.tensor(tokens, device=query.device)
     orders = torch.arange(length, device=query.device).unsqueeze(0) if scans is None else scans

@@ -5,7 +5,7 @@ state per direction between them. O(L·C·D + L·D²) time, O(L·C) memory, any 
 of Mamba-2 (SSD), run in both directions around one shared diagonal tile.
 
 Queries and keys are scaled for each direction with the sums of log decays inside a chunk (`ChunkSums`,
-attention/decay.py), and every chunk adds a sum X to a state S. Both have a column for v = 1, which gives the
+attention/decay_mask.py), and every chunk adds a sum X to a state S. Both have a column for v = 1, which gives the
 denominators:
 
     q_F = exp(from_start) q    k_F = exp(to_end) k      X_F = k_Fᵀ [v|1]    S_F[n+1] = X_F[n] + exp(A) S_F[n]
@@ -35,7 +35,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..attention.decay import (
+from ..attention.decay_mask import (
     LOG2_E,
     LONGEST_CHUNK,
     cut_evenly,
@@ -47,7 +47,9 @@ from ..attention.decay import (
 from ..attention.kernels import register_kernels
 from ..attention.plain import chunk_body
 from ..attention.plan import planned
-from .common import (
+from .decay_mask import finish_mask, has_cuts, one_directional_rows
+from .lit import allocate_state, compute_gradients_without_decay, compute_without_decay
+from .scratch import (
     Scratch,
     allocate_outputs,
     cpu_operator,
@@ -59,8 +61,6 @@ from .common import (
     side_by_side,
     slices_of_all,
 )
-from .decay_mask import finish_mask, has_cuts, one_directional_rows
-from .lit import allocate_state, compute_gradients_without_decay, compute_without_decay
 
 
 # Tokens at a time: those of several heads, or a part of one head.
@@ -76,7 +76,7 @@ class Cut:
         ways: how many directions each head reads, 2 or 1; states have them side by side.
         parts: the chunks of each part.
         summing: a matrix of zeros and log2(e), `(c, 4c)`, float64: steps `(..., c)` times it are the sums of
-            `ChunkSums` (attention/decay.py) in base 2, none of them a difference of others.
+            `ChunkSums` (attention/decay_mask.py) in base 2, none of them a difference of others.
     """
 
     def __init__(self, query: Tensor, key: Tensor, value: Tensor, chunk_size: int, head_directions: str):

@@ -22,14 +22,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..attention.decay import (
-    LOG2_E,
-    decay_mask_rows,
-    log_decay_floor,
-    mask_directions,
-    reads_forward,
-)
-from .common import first_head, slices_of_all
+from ..attention.decay_mask import LOG2_E, decay_mask_rows, log_decay_floor, mask_directions, reads_forward
+from .scratch import first_head, slices_of_all
 
 
 def one_directional_rows(first_head: int) -> tuple[slice, slice]:

@@ -25,7 +25,7 @@ from torch.nn.functional import pad
 from ..attention.custom_operator import NAMESPACE
 from ..attention.kernels import register_kernels
 from ..attention.numerics import accumulation_dtype
-from .common import Scratch
+from .scratch import Scratch
 
 
 # Tokens in a block, and blocks in a segment.

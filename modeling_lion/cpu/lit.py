@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..attention.numerics import accumulation_dtype
-from .common import Scratch, allocate_outputs, finish, output_gradients, rounded, slices_of_all
+from .scratch import Scratch, allocate_outputs, finish, output_gradients, rounded, slices_of_all
 
 
 def allocate_state(query: Tensor, key: Tensor, value: Tensor, forward: Tensor | None) -> Tensor:

@@ -21,11 +21,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..attention.decay import LONGEST_CHUNK, cut_evenly, is_per_head
+from ..attention.decay_mask import LONGEST_CHUNK, cut_evenly, is_per_head
 from ..attention.kernels import register_kernels
 from ..attention.plain import parallel_body
 from ..attention.plan import planned
-from .common import (
+from .decay_mask import ToeplitzMask, TokenMask
+from .scratch import (
     Scratch,
     allocate_outputs,
     cpu_operator,
@@ -36,7 +37,6 @@ from .common import (
     side_by_side,
     slices_of_all,
 )
-from .decay_mask import ToeplitzMask, TokenMask
 
 
 # Elements of W at a time: some megabytes, with the mask. With fewer, calls would cost more than the cache saves.

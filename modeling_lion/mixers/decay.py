@@ -1,7 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Linear mixers with decays (SPEC §2): D and S; and the initial decays."""
-
-import math
+"""LION-D: one learnt decay per head (SPEC §2)."""
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +10,9 @@ from transformers import initialization as init
 from ..attention.numerics import accumulation_dtype
 from ..attention.tracing import is_exporting
 from ..private_apis import has_backward_hooks, is_torch_func_active
+from .initial_decays import far_decay_logits, initial_decay_logits
 from .linear import LinearMixer
 from .mixer import register_mixer
-
-
-# In tokens, of the fastest head.
-SHORTEST_HALF_LIFE = 0.5
 
 
 def logsigmoid(x: Tensor) -> Tensor:
@@ -51,6 +46,13 @@ class FixedDecay(nn.Module):
         return log_decay.view(1, -1, 1).expand(batch, -1, length)
 
 
+class FarDecay(FixedDecay):
+    """`FixedDecay` inside another encoder, where near tokens have a window."""
+
+    def init_own_weights(self, config: PreTrainedConfig) -> None:
+        init.copy_(self.bias, far_decay_logits(len(self.bias)))
+
+
 @register_mixer
 class DecayMixer(LinearMixer):
     """
@@ -69,86 +71,6 @@ class DecayMixer(LinearMixer):
     def log_decay(self, hidden_states: Tensor) -> Tensor:
         return self.decay(hidden_states.detach())  # backward hooks would wait for their gradient
 
-
-class DecayGate(nn.Linear):
-    """
-    The logits z = w·x + b, and from them the log decays, logsigmoid(z).
-
-    The bias, which sets how long a head remembers, is added in float32: near λ = 1, rounding a logit to bfloat16 would
-    change the half-life by percents.
-    """
-
-    def init_own_weights(self, config: PreTrainedConfig) -> None:
-        init.copy_(self.bias, initial_decay_logits(config))
-
-    def forward(self, hidden_states: Tensor) -> Tensor:
-        logits = F.linear(hidden_states, self.weight.to(hidden_states.dtype))
-        dtype = accumulation_dtype(logits.dtype)
-        return logits.to(dtype) + self.bias.to(dtype)
-
-    def log_decay(self, logits: Tensor) -> Tensor:
-        # Not in `forward`: under tensor parallelism its tensors are DTensors, which have no logsigmoid.
-        return logsigmoid(logits)
-
-
-def gate_log_decay(gate: nn.Module, hidden_states: Tensor) -> Tensor:
-    """
-    The log decays of a `DecayGate`, which may be wrapped by an adapter that adds to the logits (peft: `base_layer`).
-    """
-    layer = getattr(gate, "base_layer", gate)
-    if not hasattr(layer, "log_decay"):
-        raise TypeError(
-            f"A layer that makes decays has become a {type(layer).__name__}, which cannot: whatever replaces linear "
-            'layers has to leave out those with "decay" in their names (optimum-quanto: quantize(model, '
-            'weights=..., exclude="*decay*")).'
-        )
-    return layer.log_decay(gate(hidden_states))
-
-
-@register_mixer
-class SelectiveMixer(LinearMixer):
-    """
-    LION-S: a decay computed from each token, λ = sigmoid(w_h·x + b_h), of the shape of Mamba-2's. Take it for text; it
-    is the default.
-    """
-
-    name, title = "selective", "LION-S"
-    description = "with a decay per head computed from each token, as in Mamba-2"
-    tensor_parallel_plan = {"decay_proj": "colwise"}
-
-    def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
-        super().__init__(config, layer_idx)
-        heads = config.num_scans * config.num_attention_heads
-        self.decay_proj = DecayGate(config.hidden_size, heads)
-        self.num_prefix_tokens = config.num_prefix_tokens
-
-    def log_decay(self, hidden_states: Tensor) -> Tensor:
-        log_decay = gate_log_decay(self.decay_proj, hidden_states).transpose(1, 2)
-        if self.num_prefix_tokens == 0:
-            return log_decay
-        # λ = 1 for the tokens before the patches of an image, such as CLS (SPEC §6).
-        first, rest = log_decay.tensor_split((self.num_prefix_tokens,), dim=-1)
-        return torch.cat((torch.zeros_like(first), rest), dim=-1)
-
-
-def initial_decay_logits(config: PreTrainedConfig) -> Tensor:
-    """
-    Logits of decays whose half-lives are spread over the heads, evenly on a logarithmic scale, from half a token to
-    the whole context. (Logits near 0, as in the published code, give every head a memory of two tokens.)
-
-    If heads have one direction, two neighbours, one of each, have the same half-life, so that a model sees as
-    far after a token as before it. (A single pair has the geometric mean of both ends.)
-
-    Returns:
-        `(scans * heads,)`, float32; the same for every scan. A half-life of h tokens is λ = 2^(-1/h).
-    """
-    longest = config.context_length
-    heads = config.num_attention_heads
-    heads_each = 2 if config.head_directions == "alternate" else 1
-    if heads == heads_each == 2:
-        longest = math.sqrt(longest * SHORTEST_HALF_LIFE)
-    half_life = torch.logspace(
-        math.log2(longest), math.log2(SHORTEST_HALF_LIFE), heads // heads_each, base=2.0, dtype=torch.float64
-    ).repeat_interleave(heads_each)
-    decay = torch.exp2(-1 / half_life)
-    return torch.logit(decay).float().repeat(config.num_scans)
+    @staticmethod
+    def decay_of_keys(num_heads: int, head_dim: int) -> FarDecay:
+        return FarDecay(num_heads)

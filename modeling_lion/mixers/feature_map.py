@@ -14,8 +14,9 @@ from torch.nn import functional as F
 from transformers import PreTrainedConfig
 from transformers import initialization as init
 
+from configuration_lion.registry import FEATURE_MAPS, FeatureMap
+
 from ..attention.kernels import KERNELS, backend_of
-from .registry import FEATURE_MAPS, FeatureMap
 
 
 def register_feature_map(function: Callable, *, name: str | None = None, is_positive: bool = True) -> Callable:

@@ -11,24 +11,30 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers.utils import logging
 
-from ..attention.decay import NO_DECAY, LogDecay, check_decay_shape
+from configuration_lion.registry import find_feature_map
+
+from ..attention.decay_mask import NO_DECAY, LogDecay, check_decay_shape
 from ..attention.implementation_names import FORMS
-from ..attention.lion_attention import lion_attention
+from ..attention.lion_attention import DECAYS_ONLY, lion_attention
 from ..attention.numerics import without_autocast
 from ..attention.plan import CallPlan, planned
-from ..layout.conv_borders import ConvBorders
-from ..layout.halo import WithHalo, reach_of
-from ..layout.layout import Layout, PositionEmbeddings
-from ..layout.rotary import rotate
-from ..layout.tiles import TokenTile
+from ..sequence.border_states import BorderStates, segment_states
+from ..sequence.conv_borders import ConvBorders
+from ..sequence.halo import WithHalo, reach_of
+from ..sequence.layout import Layout, PositionEmbeddings
+from ..sequence.rotary import rotate
+from ..sequence.tiles import TokenTile
 from .local_window import LocalWindow
 from .mixer import AttentionCall, Mixer, register_mixer
-from .padding import absent, make_padding_absent
-from .registry import find_feature_map
 from .short_conv import ShortConv, fused_convolution
 
 
 logger = logging.get_logger(__name__)
+
+
+def forms_of(operator: Callable) -> dict[str, Callable]:
+    """`Mixer.forms` of a function that computes every form, by its argument `form`, as `lion_attention` does."""
+    return {name: partial(operator, form=name) for name in (*FORMS, "eager")}
 
 
 class LinearMixer(Mixer):
@@ -36,11 +42,14 @@ class LinearMixer(Mixer):
     The base of all linear mixers, which differ in `log_decay`. Names of learnt decays begin with "decay": these stay
     in float32, also in half precision and under quantisers.
 
-    Padding is folded into keys and log decays here (mixers/padding.py): attention does not know of it.
+    Padding is folded into keys and log decays here (`Tokens.fold`): attention does not know of it. A mixer of another
+    function than `lion_attention` sets `needs` and `forms` (`forms_of`); its inputs after the log decays are made by
+    methods of the names in `needs`, from the hidden states.
     """
 
-    is_linear = has_decays = has_heads_first = True
-    eager_attention = staticmethod(partial(lion_attention, form="eager"))
+    is_linear = has_decays = has_heads_first = has_scans = has_rotary_positions = shares_sequences = True
+    forms = forms_of(lion_attention)
+    needs = DECAYS_ONLY
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
@@ -62,12 +71,6 @@ class LinearMixer(Mixer):
             for dim in (config.key_dim, config.key_dim, self.head_dim)
         )
 
-    def attention_name(self, output_attentions: bool) -> str:
-        name = self.config._attn_implementation
-        if name not in (*FORMS, "eager"):
-            name = "auto"
-        return "eager" if name == "auto" and output_attentions else name
-
     def forward(
         self,
         hidden_states: Tensor,
@@ -77,7 +80,7 @@ class LinearMixer(Mixer):
     ) -> AttentionCall:
         """
         `Mixer.forward`. The inputs are query and key, after the feature map, value, and the log decays, of `scans *
-        heads` heads: a scan is an order in which tokens are read (layout/scans.py), with its own decays.
+        heads` heads: a scan is an order in which tokens are read (sequence/scans.py), with its own decays.
         """
         around = layout.with_halo(hidden_states, self.reach)
         query, key, value, *near = self.features(around, layout)
@@ -86,9 +89,7 @@ class LinearMixer(Mixer):
             gate = self.window_gate(hidden_states.to(self.window_gate.weight.dtype))
             outer = near[1], value
             query, key, value, near_query = map(around.own, (query, key, value, near[0]))
-            window = LocalWindow(
-                near_query, *outer, gate, around.is_real, around.before, self.window, layout.cu_seqlens
-            )
+            window = LocalWindow(near_query, *outer, gate, around.tokens, around.before, self.window)
         if self.head_directions == "alternate" and query.shape[2] % 2:
             raise ValueError(
                 f"`head_directions` is 'alternate', and tensor parallelism leaves {query.shape[2]} heads to a "
@@ -98,10 +99,10 @@ class LinearMixer(Mixer):
         if log_decay is not None:
             batch, length, heads, _ = query.shape
             check_decay_shape(f"{type(self).__name__}.log_decay", log_decay, batch, self.num_scans * heads, length)
-        if layout.is_real is not None:
-            key, log_decay = make_padding_absent(key, log_decay, layout.is_real)
+        key, log_decay = layout.tokens.fold(key, log_decay)
         log_decay = NO_DECAY if log_decay is None else LogDecay(log_decay, log_decay)
-        inputs = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), log_decay
+        others = (getattr(self, name)(hidden_states) for name in self.needs[1:]) if self.needs else ()
+        inputs = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), log_decay, *others
         attention = None if attention is None else self.bound(attention, layout)
         return AttentionCall(attention, inputs, window)
 
@@ -113,18 +114,25 @@ class LinearMixer(Mixer):
             layout.along(attention),
             normalization=self.normalization,
             chunk_size=self.chunk_size,
-            cu_seqlens=layout.cu_seqlens,
+            cu_seqlens=layout.tokens.cu_seqlens,
             head_directions=self.head_directions,
             returns_sums=self.window > 0,
             plan=layout.plan,
         )
 
-    def weights(self, call: AttentionCall, layout: Layout) -> Tensor:
+    def segment_states(self, hidden_states: Tensor, layout: Layout) -> BorderStates:
+        """What a segment sends to the others, for `lion_attention`."""
+        _, key, value, log_decay = self(hidden_states, layout).inputs
+        return segment_states(key, value, log_decay, self.head_directions)
+
+    def weights(self, call: AttentionCall, layout: Layout) -> Tensor | None:
+        if "eager" not in self.forms:
+            return super().weights(call, layout)
         logger.warning_once(
             f'The "{self.config._attn_implementation}" kernel has no attention weights: they are computed once '
             "more in the full form, which takes time and memory quadratic in the length."
         )
-        return self.bound(self.eager_attention, layout)(*call.inputs)[1]
+        return self.bound(self.forms["eager"], layout)(*call.inputs)[1]
 
     def features(self, around: WithHalo, layout: Layout) -> list[Tensor]:
         """
@@ -133,7 +141,7 @@ class LinearMixer(Mixer):
         """
         tokens = around._replace(before=0, after=0) if self.window else around
         tables = layout.rotary_tables.get(self.layer_type)
-        has_order = self.q_conv is not None and tokens.unpadded is not None  # which knows no tiles
+        has_order = self.q_conv is not None and tokens.tokens.order is not None  # which knows no tiles
         if has_order or not layout.has_tiles:
             return self.features_of(tokens, layout.conv_borders, tables, layout.plan)
 
@@ -153,26 +161,24 @@ class LinearMixer(Mixer):
         plan: CallPlan | None,
     ) -> list[Tensor]:
         """`features`, of tokens with as many around as the convolution reaches."""
-        hidden_states, is_real, unpadded, *_ = around
-        has_order = self.q_conv is not None and unpadded is not None
-        if has_order:  # before the projections, to reorder one tensor instead of three
-            hidden_states, is_real = unpadded.reorder(hidden_states), unpadded.is_real
+        hidden_states, tokens, *_ = around
+        if self.q_conv is not None:  # before the projections, to reorder one tensor instead of three
+            hidden_states = tokens.reordered(hidden_states)
         query, key, value = self.q_proj(hidden_states), self.k_proj(hidden_states), self.v_proj(hidden_states)
         with without_autocast(hidden_states):  # on a GPU it would widen queries and keys only
             if self.q_conv is None:
                 query, key = query.unflatten(-1, (-1, self.key_dim)), key.unflatten(-1, (-1, self.key_dim))
                 value = value.unflatten(-1, (-1, self.head_dim))
             else:
-                if is_real is not None:
-                    query, key, value = (absent(x, is_real) for x in (query, key, value))
+                query, key, value = map(tokens.contiguous().absent, (query, key, value))
                 # By name, since hooks expect positional arguments to be tensors.
                 options = {"borders": conv_borders}
                 if {*map(type, (self.q_conv, self.k_conv, self.v_conv))} == {ShortConv}:  # others may wrap one
                     options["fused"] = planned(plan, fused_convolution, query)
                 query, key = self.q_conv(query, **options), self.k_conv(key, **options)
                 value = self.v_conv(value, **options)
-            if has_order:
-                query, key, value = map(unpadded.restore, (query, key, value))
+            if self.q_conv is not None:
+                query, key, value = map(tokens.restored, (query, key, value))
             if around.before or around.after:
                 query, key, value = map(around.own, (query, key, value))
             query, key = near = (query, key) if tables is None else rotate(query, key, tables, heads_dim=2)
@@ -205,4 +211,8 @@ class LitMixer(LinearMixer):
     tensor_parallel_plan = {}
 
     def log_decay(self, hidden_states: Tensor) -> None:
+        return None
+
+    @staticmethod
+    def decay_of_keys(num_heads: int, head_dim: int) -> None:
         return None

@@ -4,7 +4,7 @@ The short convolution of queries, keys and values (SPEC §12): x_i <- SiLU(Σ_o 
 
     x = 0      outside the sequence and across borders: of packed sequences, and after the CLS token of an image
     padding    is absent: with padding between real tokens, x is reordered so that the real tokens of a sequence are
-               contiguous (layout/unpadded.py), and x = 0 at padded tokens
+               contiguous (sequence/unpadded.py), and x = 0 at padded tokens
     images     are convolved along the rows of patches, one row after the other, for every patch order; scans follow
 
 So the results of a sequence do not depend on padding or packing.
@@ -21,8 +21,8 @@ from transformers import initialization as init
 from ..attention.custom_operator import NAMESPACE, Operator
 from ..attention.numerics import has_native_product, without_autocast
 from ..attention.tracing import allows_custom_op
-from ..layout.conv_borders import ConvBorders
 from ..private_apis import has_backward_hooks, view_of_temporary
+from ..sequence.conv_borders import ConvBorders
 
 
 class ShortConv(nn.Module):

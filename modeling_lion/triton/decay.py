@@ -10,12 +10,12 @@ is one state per direction. A single chunk for the whole sequence needs no state
 
 States take two launches: what each chunk adds to them, and a walk along the chunks.
 
-Decays. For each token t of a tile, `decays` holds the exponentials of the sums of `chunk_sums` (attention/decay.py):
+Decays. For each token t of a tile, `decays` holds exponentials of the sums of `chunk_sums` (attention/decay_mask.py):
 from the start of the tile to t and from t to its end (forward), from its end to t and from t to its start (backward).
 Between two different tiles, the decay is a product of factors of rows, of columns and of the tiles between, each at
 most 1: there is no exponent per pair, and no difference of sums. Only the tile on the diagonal needs the sums, in base
 2, and subtracts them. For float32 they leave out cuts, the steps that nothing survives, which are counted separately:
-in the sums they would take the digits of what follows (`split_cuts` in attention/decay.py).
+in the sums they would take the digits of what follows (`split_cuts` in attention/decay_mask.py).
 
     G_ij = (dy_i · v_j - delta_i) c_i M_ij        c_i = 1 / den_i        delta_i = dy_i · y_i
     dq = G k        dk = Gᵀ q        dv_j = Σ_i c_i (q_i · k_j) M_ij dy_i        R = G ∘ (q kᵀ)
@@ -34,7 +34,7 @@ Unless DIVIDES, the output is the numerators. In the gradients c is 1 / den all 
 numerator times den, and delta that of the denominator times -den.
 """
 
-from .common import (
+from .tile_products import (
     LOG2_E,
     add_weighted,
     dots,

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..attention.custom_operator import NAMESPACE, attention_operator
-from ..attention.decay import is_per_head, log_decay_floor, mask_directions
+from ..attention.decay_mask import is_per_head, log_decay_floor, mask_directions
 from ..attention.kernels import register_kernels
 from ..attention.numerics import is_zero_denominator
 from ..attention.plain import chunk_body, parallel_body

@@ -9,7 +9,7 @@ The sequence is cut into a few slices that are summed in parallel; every program
 sums, always in the same order. Letters as in triton/decay.py.
 """
 
-from .common import (
+from .tile_products import (
     add_weighted,
     factor,
     head_of,

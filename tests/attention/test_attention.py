@@ -28,13 +28,13 @@ from attention_forms import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modeling_lion.attention.decay import LogDecay, finite_log_decay
+from modeling_lion.attention.decay_mask import LogDecay, finite_log_decay
 from modeling_lion.attention.lion_attention import fastest_form, lion_attention
 from modeling_lion.attention.numerics import accumulation_dtype
 from modeling_lion.attention.reference import reference_attention
 from modeling_lion.cpu import chunk as cpu_chunk
-from modeling_lion.cpu import common as cpu_common
 from modeling_lion.cpu import parallel as cpu_parallel
+from modeling_lion.cpu import scratch as cpu_common
 
 
 MIXERS = ["lit", "decay", "selective"]

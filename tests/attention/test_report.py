@@ -9,7 +9,7 @@ from PIL import Image
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from modeling_lion import LionConfig, LionModel, LionTokenizer
-from modeling_lion.attention.decay import LogDecay, decay_mask, decay_mask_rows, finite_log_decay
+from modeling_lion.attention.decay_mask import LogDecay, decay_mask, decay_mask_rows, finite_log_decay
 
 
 TOKENS = [0, 3, 6]

@@ -6,7 +6,7 @@ import importlib
 import pytest
 import torch
 
-from modeling_lion.attention.decay import LogDecay
+from modeling_lion.attention.decay_mask import LogDecay
 from modeling_lion.attention.reference import reference_attention
 
 

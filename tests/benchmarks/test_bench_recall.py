@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from modeling_lion.mixers.registry import MIXERS
+from configuration_lion.registry import MIXERS
 
 
 @pytest.fixture

@@ -14,11 +14,14 @@ from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
 import torch
 from datasets import ClassLabel, Dataset, Features, List, Value
 from datasets import Image as ImageColumn
 from PIL import Image
+from pyarrow import parquet
+from retrieval_lion.embed import corpus
 from transformers import BertConfig, BertForMaskedLM, TrainerState
 
 from modeling_lion import LionConfig, LionForMaskedLM, LionForSequenceClassification, LionTokenizer
@@ -120,7 +123,7 @@ TABLES = {
 
 @pytest.mark.parametrize("name", TABLES)
 def test_cells_stay_what_they_are(name, tmp_path):
-    module, (file, content, expected) = import_module("script_tools.data_files"), TABLES[name]
+    module, (file, content, expected) = import_module("training_lion.scripts.data_files"), TABLES[name]
     files = {"train": write(tmp_path / file, content)}
     if isinstance(expected, str):
         with pytest.raises(ValueError, match=expected):
@@ -226,14 +229,14 @@ def test_tables_that_are_refused(name, model, tmp_path):
     ],
 )
 def test_names_of_classes(labels, names):
-    module = import_module("script_tools.class_names")
+    module = import_module("training_lion.scripts.class_names")
     read = module.label_names(Dataset.from_dict({"label": labels}), "label", "It")
     assert module.in_order({*read}) == names
     assert {*module.number_names(dict.fromkeys(read, "row"), names, "It")} == {*names}
 
 
 def test_two_classes_of_one_name_are_refused_if_the_data_has_it():
-    module = import_module("script_tools.class_names")
+    module = import_module("training_lion.scripts.class_names")
     assert module.number_names({"cat": "row 1"}, ["crane", "cat", "crane"], "It")["cat"] == 1
     with pytest.raises(ValueError, match="It has two classes named crane"):
         module.number_names({"crane": "row 1"}, ["crane", "cat", "crane"], "It")
@@ -425,7 +428,7 @@ def test_a_step_is_as_large_in_one_batch_as_in_several(kind, labels, model, tmp_
 
 def test_short_trainings_have_curves(model, tmp_path, monkeypatch):
     """Also one of one step."""
-    drawn, pictures = [], import_module("script_tools.pictures")
+    drawn, pictures = [], import_module("training_lion.scripts.pictures")
     monkeypatch.setattr(pictures, "save", lambda figure, path: drawn.append(figure))
     file = write(tmp_path / "a.jsonl", {"text": TEXTS, "label": list("abab")})
     for steps in (1, 3):
@@ -440,6 +443,100 @@ def test_one_class_is_refused(model, tmp_path):
     table = write(tmp_path / "a.csv", "text,label\na lion,good\na cat,good\n")
     with pytest.raises(ValueError, match="a.csv has one class, 'good', in the column 'label': give texts of two"):
         run_glue(model, tmp_path, "--do_train", "--train_file", table, "--max_steps", "1")
+
+
+def test_whole_numbers_that_are_written_as_fractions_are_asked_about(model, tmp_path):
+    """pandas writes 1.0 for 1 in a column with an empty cell: a class, which was trained as a regression."""
+    table = write(tmp_path / "a.csv", "text,label\na lion,1.0\na cat,2.0\na dog,1.0\n")
+    with pytest.raises(ValueError, match="fractions, such as 1.0: write 1 if they are classes. To regress, give them"):
+        run_glue(model, tmp_path, "--do_train", "--train_file", table, "--max_steps", "1")
+    scores = write(tmp_path / "b.jsonl", {"text": TEXTS, "label": [1.0, 2.0, 1.0, 2.0]})
+    run_glue(model, tmp_path, "--do_train", "--train_file", scores, "--max_steps", "1")
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["problem_type"] == "regression"
+
+
+def test_one_class_of_images_or_tags_is_refused(model, tmp_path):
+    folder = photos(tmp_path / "photos", {f"cat/{n}.png": GREY for n in range(3)})
+    start = ["--do_train", "--max_steps", "1", "--output_dir", str(tmp_path / "out"), *QUIET]
+    config = write(tmp_path / "model" / "config.json", "{}")
+    LionConfig(modality="image", image_size=8, patch_size=4, **TINY).save_pretrained(Path(config).parent)
+    with pytest.raises(ValueError, match="training images have one class, cat: give two"):
+        import_module("run_image_classification").main(
+            [*start, "--config_name", str(tmp_path / "model"), "--train_dir", str(folder)]
+        )
+    words = write(tmp_path / "a.jsonl", {"tokens": [["a", "lion"]], "tags": [["O", "O"]]})
+    with pytest.raises(ValueError, match="training sentences have one class, O: give two"):
+        import_module("run_token_classification").main(
+            [*start, "--model_name_or_path", str(model), "--train_file", words]
+        )
+
+
+def image_training(folder: Path, *more: str):
+    """A training on photos in `folder`/photos."""
+    LionConfig(modality="image", image_size=8, patch_size=4, **TINY).save_pretrained(folder / "model")
+    options = ["--config_name", str(folder / "model"), "--train_dir", str(folder / "photos"), "--save_strategy", "no"]
+    options += ["--do_train", "--num_train_epochs", "1", "--output_dir", str(folder / "out"), *QUIET]
+    return import_module("run_image_classification").main([*options, *more])
+
+
+@pytest.mark.parametrize("number", [1, 8])
+def test_an_unreadable_image_alone_in_its_batch_is_left_out(number, tmp_path, caplog):
+    """Of 9 images in batches of 8; an evaluation counts the others, once each."""
+    bright = Image.new("L", (8, 8), 250)
+    names = {f"{'cat' if n % 2 else 'dog'}/{n}.png": GREY if n % 2 else bright for n in range(9)}
+    for split in ("photos", "held_out"):
+        photos(tmp_path / split, names)
+        (tmp_path / split / ("cat" if number % 2 else "dog") / f"{number}.png").write_bytes(b"no image")
+    more = ["--do_eval", "--validation_dir", str(tmp_path / "held_out"), "--per_device_eval_batch_size", "1"]
+    trainer = image_training(tmp_path, "--per_device_train_batch_size", "1", *more)
+    assert any(f"{number}.png cannot be read" in message for message in caplog.messages)
+    assert trainer.state.global_step == 9 and len(trainer.eval_dataset) == 8
+    found = results(tmp_path)["eval_accuracy"]
+    assert round(8 * found) == pytest.approx(8 * found)  # a share of 8
+    logits = trainer.predict(trainer.eval_dataset).predictions
+    labels = trainer.eval_dataset[:]["labels"]
+    assert found == pytest.approx(np.mean(logits.argmax(-1) == labels))
+    for path in (tmp_path / "photos").rglob("*.png"):
+        path.write_bytes(b"no image")
+    shutil.rmtree(tmp_path / "out")
+    with pytest.raises(ValueError, match="None of the images can be read"):
+        image_training(tmp_path)
+
+
+def test_a_class_of_one_image_is_named(tmp_path):
+    photos(tmp_path / "photos", {"cat/a.png": GREY, "dog/b.png": GREY, "dog/c.png": GREY})
+    with pytest.raises(ValueError, match="The class 'cat' has one image, .* add images of it, or give --"):
+        image_training(tmp_path, "--do_eval", "--train_val_split", "0.5")
+
+
+def arrow_table(path: Path, **columns: tuple) -> str:
+    """A Parquet file of columns of these types of Arrow."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    parquet.write_table(pyarrow.table({name: pyarrow.array(x, kind) for name, (x, kind) in columns.items()}), path)
+    return str(path)
+
+
+@pytest.mark.parametrize("kind", ["large_list", "string_view", "large_string"])
+def test_columns_of_other_types_of_arrow(kind, model, tmp_path):
+    """Lists of polars, and the strings of newer pyarrow and DuckDB."""
+    text = {"string_view": pyarrow.string_view(), "list of views": pyarrow.string_view()}.get(
+        kind, pyarrow.large_string()
+    )
+    lists = {"large_list": pyarrow.large_list(text)}.get(kind, pyarrow.list_(text))
+    load = import_module("training_lion.scripts.data_files").load_files
+    file = arrow_table(tmp_path / "a.parquet", text=(TEXTS, text), label=([["a"], ["b"], [], ["a", "b"]], lists))
+    rows = load({"train": file})["train"]
+    assert rows["text"][:] == TEXTS and rows["label"][:] == [["a"], ["b"], [], ["a", "b"]]
+    run_glue(model, tmp_path, "--do_train", "--train_file", file, "--max_steps", "1")
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["problem_type"] == "multi_label_classification"
+    file = arrow_table(tmp_path / "b.parquet", text=(TEXTS, text), label=(["x", "y", "x", "y"], text))
+    run_glue(model, tmp_path, "--do_train", "--train_file", file, "--max_steps", "1")
+    words = [["a", "lion"], ["a", "day"]]
+    file = arrow_table(tmp_path / "c.parquet", tokens=(words, lists), tags=([["O", "X"], ["O", "O"]], lists))
+    (sentences,) = import_module("run_token_classification").load_sentences({"train": file}, None).values()
+    assert [sentence.words for sentence in sentences] == words and sentences[0].tags == ["O", "X"]
+    shards = corpus.make_shards(corpus.find_files([tmp_path / "a.parquet"]), corpus.Columns(), 1000)
+    assert [x.text for shard in shards for x in corpus.read_shard(shard, corpus.Columns())] == TEXTS
 
 
 def test_a_finished_training_says_so(model, tmp_path, capsys):
@@ -536,13 +633,16 @@ def test_texts_in_files(model, tmp_path):
     with pytest.raises(ValueError, match="a.csv row 2: .*cannot be read.*\nrow 3: .*is empty"):
         run_glue(model, tmp_path, *more, "--text_files", str(tmp_path / "texts"))
     # A table may have the names only.
-    names, read = Dataset.from_dict({"file": ["3.txt"]}), import_module("script_tools.data_files").read_text_files
+    names, read = (
+        Dataset.from_dict({"file": ["3.txt"]}),
+        import_module("training_lion.scripts.data_files").read_text_files,
+    )
     assert read(names, ("file",), "--predict_file a.csv", tmp_path / "texts")["file"][:] == [TEXTS[3]]
     write(tmp_path / "texts" / "1.txt", TEXTS[1])
     # The names of classes stay.
     rows = {"text": [f"{n}.txt" for n in range(2)], "label": [0, 1]}
     table = write(tmp_path / "a.parquet", Dataset.from_dict(rows, features=CLASSES))
-    dataset = import_module("script_tools.data_files").load_texts(
+    dataset = import_module("training_lion.scripts.data_files").load_texts(
         table, ("text",), ("label",), str(tmp_path / "texts")
     )
     assert dataset["text"][:] == TEXTS[:2] and dataset.features["label"].names == ["bad", "good"]
@@ -623,7 +723,7 @@ GREY = Image.new("L", (8, 8), 127)
 
 def test_classes_are_the_first_folders(tmp_path):
     names = ["cat/2023/a.png", "dog/2023/b.png", "dog/c.png", "test/d.png", ".git/e.png", "cat/._a.png"]
-    read = import_module("script_tools.image_files").read_class_folders
+    read = import_module("training_lion.scripts.image_files").read_class_folders
     dataset = read(photos(tmp_path, dict.fromkeys(names, GREY)))
     files = [os.fsdecode(file).removeprefix(f"{tmp_path}/") for file in dataset["image"]]
     assert dict(zip(files, dataset["label"], strict=True)) == {
@@ -635,7 +735,7 @@ def test_classes_are_the_first_folders(tmp_path):
     assert dataset.features["label"].names == ["cat", "dog", "test"]
     photos(tmp_path, {"lost.png": GREY})
     with pytest.raises(ValueError, match="lost.png is in no sub-folder"):
-        import_module("script_tools.image_files").read_class_folders(tmp_path)
+        import_module("training_lion.scripts.image_files").read_class_folders(tmp_path)
 
 
 def test_folders_that_are_linked(tmp_path):
@@ -646,7 +746,7 @@ def test_folders_that_are_linked(tmp_path):
     (tmp_path / "photos" / "dog" / "again").symlink_to(tmp_path / "photos")
     names = [
         str(path.relative_to(tmp_path))
-        for path in import_module("script_tools.image_files").find_images(tmp_path / "photos")
+        for path in import_module("training_lion.scripts.image_files").find_images(tmp_path / "photos")
     ]
     assert names == ["photos/cat/a.png", "photos/cat/train.png"]
 
@@ -672,12 +772,15 @@ def test_photos_stand_upright(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.new("RGB", (8, 4)).save(tmp_path / "a.jpg", exif=exif)
-    assert import_module("script_tools.image_files").read_image(bytes(tmp_path / "a.jpg"), "RGB").size == (4, 8)
+    assert import_module("training_lion.scripts.image_files").read_image(bytes(tmp_path / "a.jpg"), "RGB").size == (
+        4,
+        8,
+    )
 
 
 def test_a_parquet_file_is_read_as_it_is_now(tmp_path):
     """Also with the name, size and time of an earlier one; and with the categories of pandas."""
-    module, file = import_module("script_tools.data_files"), tmp_path / "a.parquet"
+    module, file = import_module("training_lion.scripts.data_files"), tmp_path / "a.parquet"
     for value in ("one", "two"):
         frame = pd.DataFrame({"text": pd.Categorical([value] * 3), "label": ["a", "b", "a"]})
         frame.to_parquet(file)
@@ -690,7 +793,7 @@ def test_images_in_a_table_are_not_decoded(tmp_path):
     """To see that each row has one."""
     features = Features({"image": ImageColumn()})
     dataset = Dataset.from_dict({"image": [{"bytes": b"no image", "path": None}] * 2}, features=features)
-    file, module = write(tmp_path / "a.parquet", dataset), import_module("script_tools.data_files")
+    file, module = write(tmp_path / "a.parquet", dataset), import_module("training_lion.scripts.data_files")
     read = module.load_files({"train": file}, ("image",))["train"]
     assert read.features == features and len(read) == 2
     dataset = Dataset.from_dict({"image": [{"bytes": b"no image", "path": None}, None]}, features=features)
@@ -701,13 +804,13 @@ def test_images_in_a_table_are_not_decoded(tmp_path):
 def test_files_that_are_no_images_are_named(tmp_path, caplog):
     photos(tmp_path, {"cat/a.png": GREY})
     (tmp_path / "cat" / "b.heic").write_bytes(b"")
-    assert len(import_module("script_tools.image_files").find_images(tmp_path)) == 1
+    assert len(import_module("training_lion.scripts.image_files").find_images(tmp_path)) == 1
     assert any("1 files in" in message and "b.heic is left out" in message for message in caplog.messages)
 
 
 def test_names_of_folders_are_equal_in_all_forms(tmp_path):
     """Two letters, as Apple writes it, or one; and bytes that are not UTF-8."""
-    module, paths = import_module("script_tools.image_files"), []
+    module, paths = import_module("training_lion.scripts.image_files"), []
     for form in ("NFD", "NFC"):
         paths.append(photos(tmp_path / form, {f"{unicodedata.normalize(form, 'é')}/a.png": GREY}))
     first, second = (module.read_class_folders(path).features["label"].names for path in paths)
@@ -731,7 +834,7 @@ def test_images_have_8_bits(image, mean, tmp_path, caplog):
     file = tmp_path / ("a.png" if image.mode in ("L", "I;16", "RGB", "1") else "a.tif")
     image.save(file)
     for mode in ("L", "RGB"):
-        read = import_module("script_tools.image_files").read_image(bytes(file), mode)
+        read = import_module("training_lion.scripts.image_files").read_image(bytes(file), mode)
         if mean is None:
             assert read is None and any(
                 "a.tif cannot be read (it has numbers of 32 bits" in x for x in caplog.messages
@@ -847,7 +950,7 @@ def test_a_text_of_one_row_cannot_be_split(tmp_path):
 
 
 def test_texts_of_which_none_is_known_are_refused():
-    find = import_module("script_tools.data_files").find_texts
+    find = import_module("training_lion.scripts.data_files").find_texts
     for rows in ([{"id": "x", "body": "y"}], [{"a": 1, "b": 2}]):
         with pytest.raises(ValueError, match='It has . columns of texts among .*: name the one to read "text"'):
             find(Dataset.from_list(rows), "It")

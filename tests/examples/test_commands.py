@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hub_upload_lion import cli
+from deploy_lion import cli
 from transformers import HfArgumentParser
 
 

@@ -16,8 +16,8 @@ from huggingface_hub.errors import StrictDataclassError
 from PIL import Image
 from transformers import AutoModelForImageClassification, AutoModelForMaskedLM, TrainingArguments, pipeline
 
+from configuration_lion.registry import MIXERS
 from modeling_lion import LionConfig, LionForImageClassification, LionForMaskedLM, LionTokenizer
-from modeling_lion.mixers.registry import MIXERS
 
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -105,7 +105,7 @@ def test_mlm_leaves_metrics_and_a_folder_that_loads(text_files, tmp_path):
 
 
 def test_going_on_with_another_vocabulary_is_refused(tmp_path):
-    run_mlm, Setup = import_module("run_mlm"), import_module("script_tools.training").Setup
+    run_mlm, Setup = import_module("run_mlm"), import_module("training_lion.scripts.training").Setup
     text = "a lion sleeps where the tall dry grass of the plain gives shade and wakes when night falls"
     datasets = {"train": Dataset.from_dict({"text": [text]})}
     full = len(run_mlm.train_tokenizer(datasets["train"], LionConfig(), 5000))
@@ -768,7 +768,7 @@ def test_image_classification_goes_by_the_names_of_the_classes(image_folder, tmp
         ({"--resume_from_checkpoint": "missing"}, ValueError, "missing is no folder"),
         ({"--streaming": "True", "--max_steps": None}, ValueError, "--max_steps"),
         ({"--streaming": "True", "--max_tokens_per_batch": "64"}, ValueError, "--max_tokens_per_batch needs"),
-        ({"--attn_implementation": "sdpa"}, ValueError, "not a LION kernel"),
+        ({"--attn_implementation": "sdpa"}, ValueError, "not a form of the mixer"),
     ],
 )
 def test_mlm_refuses(text_files, tmp_path, change, error, message):
@@ -808,7 +808,7 @@ def test_nothing_to_do(image_folder, tmp_path):
 
 
 def test_docstrings_are_found_once_and_files_do_not_straddle_the_split(tmp_path):
-    docstrings = import_module("docstrings")
+    docstrings = import_module("training_lion.scripts.docstrings")
     folder = str(Path(json.__file__).parents[1] / "concurrent"), str(Path(json.__file__).parent)
     train, validation = docstrings.collect_docstrings(folder, seed=3)
     assert train and validation and not train.keys() & validation.keys()

@@ -178,7 +178,7 @@ def test_tags_are_names_numbers_or_classes(tmp_path):
     rows = {"tokens": [["a", "b"], ["c"]], "tags": [[10, 9], [0]]}
     numbers = list(module.read_table(Dataset.from_dict(rows), "file", True))
     assert [sentence.tags for sentence in numbers] == [["10", "9"], ["0"]]
-    assert import_module("script_tools.class_names").in_order(module.tag_places(numbers)) == ["0", "9", "10"]
+    assert import_module("training_lion.scripts.class_names").in_order(module.tag_places(numbers)) == ["0", "9", "10"]
     classes = Features({"tokens": List(Value("string")), "tags": List(ClassLabel(names=["O", "B-A"]))})
     Dataset.from_dict(rows | {"tags": [[0, 1], [1]]}, features=classes).to_parquet(tmp_path / "data.parquet")
     (read,) = module.load_sentences({"train": str(tmp_path / "data.parquet")}, str(tmp_path / "cache")).values()

@@ -37,7 +37,7 @@ def documents():
 
 @pytest.fixture
 def passages():
-    return import_module("script_tools.passages")
+    return import_module("training_lion.scripts.passages")
 
 
 @pytest.fixture

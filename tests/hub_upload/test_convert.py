@@ -12,8 +12,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from deploy_lion.cli import main
 from hub_upload_lion import convert_original_state_dict, infer_config
-from hub_upload_lion.cli import main
 from hub_upload_lion.convert import convert_checkpoint as convert
 from hub_upload_lion.convert.original import load_checkpoint, model_class
 from PIL import Image

@@ -1,14 +1,14 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""`lion convert` of encoders of transformers; tests/in_transformers/ has what `linearize` does to them."""
+"""`lion convert` of encoders of transformers; tests/linearized/ has what `linearize` does to them."""
 
 import json
 import shutil
 
 import pytest
 import torch
+from deploy_lion.cli import main
 from hub_checkpoints import TEXTS, text_checkpoint, text_tokenizer
 from hub_upload_lion import convert_encoder
-from hub_upload_lion.cli import main
 from PIL import Image
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer

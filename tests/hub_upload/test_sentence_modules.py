@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from deploy_lion.cli import main
 from hub_checkpoints import TEXTS, image_checkpoint, text_checkpoint
 from hub_upload_lion import create_bundle
 from hub_upload_lion import sentence_modules as sentence_module
-from hub_upload_lion.cli import main
 from hub_upload_lion.publish.bundle import open_bundle
 from hub_upload_lion.sentence_modules import check_embeddings, embed, encoder_class, sentence_files
 from PIL import Image

@@ -11,11 +11,11 @@ import sys
 import huggingface_hub
 import pytest
 import torch
+from deploy_lion.cli import main
 from hub_checkpoints import TEXTS, image_checkpoint, text_checkpoint, text_tokenizer
 from hub_server import PART_SIZE, READ_TOKEN, ROUTES, WRITE_TOKEN, File, Handler, Repo
 from hub_upload_lion import UploadError, create_bundle, push_folder, upload_checkpoint
 from hub_upload_lion.checkpoint import load_model
-from hub_upload_lion.cli import main
 from hub_upload_lion.publish import upload as upload_module
 from hub_upload_lion.publish.clean_process import HIDDEN, CleanLoad
 from sentence_transformers import SentenceTransformer

@@ -471,7 +471,7 @@ def stop_while_writing(self, path):
 def run_to_the_end(output_dir, is_killed):
     """A run of 8 steps with dropout, shuffling and a schedule; resumes if there is a checkpoint."""
     sys.path.append(str(Path(__file__).parents[2] / "examples"))
-    from script_tools.checkpoints import last_whole_checkpoint
+    from training_lion.scripts.checkpoints import last_whole_checkpoint
 
     torch.set_num_threads(1)
     set_seed(0)

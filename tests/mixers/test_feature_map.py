@@ -4,8 +4,8 @@
 import pytest
 import torch
 
+from configuration_lion.registry import FEATURE_MAPS
 from modeling_lion.mixers.feature_map import elu, plain_silu_norm, silu_norm
-from modeling_lion.mixers.registry import FEATURE_MAPS
 
 
 FORMULAS = {

@@ -9,7 +9,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from modeling_lion import LionConfig, LionModel
-from modeling_lion.mixers.decay import SelectiveMixer
+from modeling_lion.mixers.selective import SelectiveMixer
 from modeling_lion.mixers.softmax import SlidingMixer, SoftmaxMixer
 
 
@@ -149,7 +149,7 @@ def test_long_texts_in_segments(window, padding):
 def test_full_attention_has_no_segments():
     with pytest.raises(ValueError, match="some see all tokens at once .`layer_types` has 'full_attention'.*call the"):
         make_model().encode_long(torch.ones(1, 9, dtype=torch.long))
-    with pytest.raises(ValueError, match="some layers see all tokens at once .`layer_types` has 'full_attention'"):
+    with pytest.raises(ValueError, match="some layers need more .`layer_types` has 'full_attention'"):
         make_model().set_sequence_parallel("a group")
 
 

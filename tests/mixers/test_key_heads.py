@@ -8,8 +8,8 @@ from conftest import TINY
 from huggingface_hub.errors import StrictDataclassError
 
 from modeling_lion import LionConfig, LionForMaskedLM, LionModel
-from modeling_lion.layout.layout import Layout
 from modeling_lion.mixers.feature_map import relu
+from modeling_lion.sequence.layout import Layout
 
 
 FOUR = TINY | {"num_attention_heads": 4, "feature_map": "relu"}

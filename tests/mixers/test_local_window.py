@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from modeling_lion import LionConfig, LionModel
-from modeling_lion.attention.decay import LogDecay
+from modeling_lion.attention.decay_mask import LogDecay
 from modeling_lion.attention.lion_attention import lion_attention
 from modeling_lion.attention.reference import reference_attention
 from modeling_lion.attention.softmax_window import dense_window_mask, sliding_attention
-from modeling_lion.layout.layout import Layout
 from modeling_lion.mixers.feature_map import Hedgehog
 from modeling_lion.mixers.local_window import LocalWindow
+from modeling_lion.sequence.layout import Layout
 
 
 FORMS = ["parallel", "chunk", "rnn"]

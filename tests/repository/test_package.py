@@ -13,10 +13,11 @@ import sys
 import zipfile
 from pathlib import Path
 
+import deploy_lion
 import hub_upload_lion
 import pytest
 import tokenization_lion
-from hub_upload_lion import cli
+from deploy_lion import cli
 from processes import wait_until_free
 
 import configuration_lion
@@ -27,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Import name and folder of every package that is installed.
 PACKAGES = {
     "configuration_lion": ROOT / "configuration_lion",
+    "deploy_lion": ROOT / "deploy",
     "hub_upload_lion": ROOT / "hub_upload",
     "modeling_lion": ROOT / "modeling_lion",
     "retrieval_lion": ROOT / "retrieval",
@@ -100,15 +102,17 @@ def test_wheel_has_the_packages_and_nothing_else(wheel):
 @pytest.mark.slow
 def test_wheel_works_away_from_the_checkout_and_without_pillow(unpacked, tmp_path):
     """
-    Importing it prints nothing, the complaints of auto_docstring included, and warns of nothing. The configuration may
-    be imported first: LionConfig lives in modeling_lion, which imports it, too. Text needs no Pillow.
+    Importing it prints nothing, the complaints of auto_docstring included, and warns of nothing. Text needs no
+    Pillow.
     """
     save = """
-import configuration_lion, modeling_lion, tokenization_lion, hub_upload_lion, retrieval_lion, training_lion
+import configuration_lion, deploy_lion, modeling_lion, tokenization_lion, hub_upload_lion, retrieval_lion
+import training_lion
 import json, pathlib, torch, transformers, warnings
 assert configuration_lion.LionConfig is modeling_lion.LionConfig
 assert configuration_lion.lion_preset is modeling_lion.lion_preset
-packages = (configuration_lion, hub_upload_lion, modeling_lion, retrieval_lion, tokenization_lion, training_lion)
+packages = (configuration_lion, deploy_lion, hub_upload_lion, modeling_lion, retrieval_lion, tokenization_lion,
+            training_lion)
 print(json.dumps([str(pathlib.Path(p.__file__).parent.parent) for p in packages]))
 warnings.simplefilter("default")
 transformers.logging.disable_progress_bar()
@@ -140,7 +144,7 @@ except ImportError as error:
 
 
 LION = """
-from hub_upload_lion.cli import main
+from deploy_lion.cli import main
 for arguments in {}:
     assert not main(arguments)
 """
@@ -158,7 +162,7 @@ SentenceTransformer(modules=[Transformer("model"), Pooling(32)], device="cpu").s
 ASK = """
 import json, os, signal, socket, sys, threading, time, urllib.error, urllib.request
 import retrieval_lion
-from hub_upload_lion.cli import main
+from deploy_lion.cli import main
 with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     port = free.getsockname()[1]
@@ -215,7 +219,7 @@ def test_functions_within_functions_have_no_union_in_their_annotations():
 
 
 def public_objects():
-    for package in (configuration_lion, hub_upload_lion, modeling_lion, tokenization_lion):
+    for package in (configuration_lion, deploy_lion, hub_upload_lion, modeling_lion, tokenization_lion):
         for name in package.__all__:
             yield f"{package.__name__}.{name}", getattr(package, name)
 

@@ -16,6 +16,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModelForMaskedLM, BertConfig, ModernBertConfig, ModernBertModel
 from transformers.dynamic_module_utils import get_imports, get_relative_imports
 
+import configuration_lion
 import modeling_lion
 from modeling_lion import LionConfig, LionForMaskedLM, LionModel, lion_image_processor
 from modeling_lion.portable_code import PACKAGES, Module, body_of, portable_code, shipped_modules, write_portable_code
@@ -67,7 +68,7 @@ def test_every_module_and_every_line_is_there():
     code = "".join(portable_code().values())
     for module, _ in shipped_modules().values():
         for node in module.tree.body:
-            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not list(module.relative_imports(ast.walk(node))):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not list(module.own_imports(ast.walk(node))):
                 assert ast.get_source_segment(module.source, node) in code, (module.path, node.name)
 
 
@@ -119,7 +120,7 @@ def test_a_saved_model_computes_the_same_without_the_package(tmp_path, find_case
     inputs = case.inputs(model.config, torch.float32)
     model.save_pretrained(tmp_path / "saved")
     torch.save((inputs, model(**inputs).to_tuple()), tmp_path / "expected.pt")
-    names = modeling_lion.configuration_lion.AUTO_MODELS["text"].items()
+    names = configuration_lion.AUTO_MODELS["text"].items()
     auto_class = next(name for name, class_name in names if class_name == case.class_name)
     code = f"""
 import torch, transformers
@@ -235,7 +236,7 @@ def test_without_hand_written_kernels_plain_operations_compute(tmp_path):
 import sys
 sys.path.insert(0, ".")
 sys.meta_path[:] = [x for x in sys.meta_path if "ditable" not in repr(x)]  # it would find the folders in the checkout
-for name in ("modeling_lion", "tokenization_lion"):
+for name in ("configuration_lion", "modeling_lion", "tokenization_lion"):
     del sys.modules[name]
 import pathlib, torch, modeling_lion
 from modeling_lion.attention.kernels import KERNELS

@@ -9,17 +9,17 @@ import pytest
 import torch
 import transformers
 from apps import built_app
+from deploy_lion import ExportedModel
+from deploy_lion.cli import main
+from deploy_lion.export.compare_with_torch import random_inputs
 from hub_checkpoints import IMAGE_PRESETS, RECOMMENDED, SMALL, TEXTS, preset_checkpoint
-from hub_upload_lion import ExportedModel
-from hub_upload_lion.cli import main
-from hub_upload_lion.export.compare_with_torch import random_inputs
 from PIL import Image
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, BitsAndBytesConfig, Trainer, TrainingArguments, pipeline
 
 from configuration_lion.presets import RECOMMENDED_SIZES, lion_preset
 from modeling_lion import LionModel
-from modeling_lion.layout import segments
+from modeling_lion.sequence import segments
 
 
 # peft asks transformers 5.23 for what that has renamed; exporters use what torch calls deprecated.

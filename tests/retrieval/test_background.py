@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 import safetensors
+from deploy_lion import cli
 from hub_checkpoints import text_checkpoint
-from hub_upload_lion import cli
 from processes import wait_until_free
 from retrieval_lion import sources
 from retrieval_lion.search import background, searcher
@@ -224,7 +224,7 @@ def test_a_process_in_the_background_keeps_the_encoder(folder, tmp_path):
     for n in range(1000):
         (folder / f"{n:03}.txt").write_text(f"# Page {n}\n\n" + "The lion sleeps in the shade. " * 40)
     environment = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    call = [sys.executable, "-m", "hub_upload_lion.cli", "search", str(folder), "a lion at night", "--json"]
+    call = [sys.executable, "-m", "deploy_lion.cli", "search", str(folder), "a lion at night", "--json"]
     call += ["--model", str(model), "--keep_minutes", "0.2"]
     options = {"env": environment, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     vectors_dir = tmp_path / "cache" / "lion" / "search"
@@ -254,7 +254,7 @@ def test_a_process_without_an_encoder_ends(folder, tmp_path):
     model.mkdir()
     (model / "config.json").write_text('{"model_type": "bert"}')
     environment = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    call = [sys.executable, "-m", "hub_upload_lion.cli", "search", str(folder), "query", "--model", str(model)]
+    call = [sys.executable, "-m", "deploy_lion.cli", "search", str(folder), "query", "--model", str(model)]
     options = {"env": environment, "text": True, "capture_output": True, "timeout": 120}
     assert subprocess.run([*call, "--keep_minutes", "60"], **options).returncode == 1
     (lock,) = (tmp_path / f"lion-{os.getuid()}").glob("*.lock")

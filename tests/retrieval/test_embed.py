@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deploy_lion import cli
 from hub_checkpoints import text_checkpoint
-from hub_upload_lion import cli
 from retrieval_lion.embed import corpus, job
 from retrieval_lion.files import replaced
 from sentence_transformers import SentenceTransformer
@@ -266,7 +266,7 @@ def test_lance(model, tmp_path):
 
 
 def start(model: Path, out: Path, file: Path, *options: str) -> subprocess.Popen:
-    command = [sys.executable, "-m", "hub_upload_lion.cli", "embed", str(file), "--out", str(out)]
+    command = [sys.executable, "-m", "deploy_lion.cli", "embed", str(file), "--out", str(out)]
     command += ["--model", str(model), "--shard_bytes", "4000", *options]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
     with (out.parent / "log").open("a") as log:

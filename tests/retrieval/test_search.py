@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from deploy_lion import cli
 from hub_checkpoints import text_checkpoint
-from hub_upload_lion import cli
 from retrieval_lion import documents as texts
 from retrieval_lion import encoders, sources
 from retrieval_lion.documents import Document
@@ -46,7 +46,10 @@ class BagOfWords:
     in_pieces = True
 
     def __init__(self):
-        self.count = 0
+        self.count, self.cut = 0, encoders.Cut()
+
+    def encode_queries(self, texts):
+        return self.encode_texts(texts)
 
     def vector(self, text: str) -> torch.Tensor:
         vector = torch.zeros(4096)
@@ -655,6 +658,7 @@ def test_a_python_file_whose_name_is_not_utf8(folder, capsys, monkeypatch):
 def test_a_searcher_opens_only_files_that_have_changed(bag, folder, monkeypatch):
     opened = []
     read = texts.read_text
+    monkeypatch.setattr(searcher, "TICK", -(10**12))  # what was written just now counts as settled
     monkeypatch.setattr(texts, "read_text", lambda path: opened.append(Path(path).name) or read(path))
     found = searcher.Texts(str(folder), None)
     first, _ = found.documents()

@@ -5,7 +5,7 @@ import asyncio
 from pathlib import Path
 
 import gradio
-from hub_upload_lion.app.page import build_app
+from deploy_lion.app.page import build_app
 
 
 def built_app(folder: Path) -> gradio.Blocks:

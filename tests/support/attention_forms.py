@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 import modeling_lion
-from modeling_lion.attention.decay import LogDecay
+from modeling_lion.attention.decay_mask import LogDecay
 from modeling_lion.attention.lion_attention import lion_attention
 from modeling_lion.attention.numerics import accumulation_dtype
 from modeling_lion.attention.reference import reference_attention

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from modeling_lion import LionConfig, LionModel
-from modeling_lion.attention.decay import LogDecay, decay_mask, finite_log_decay, over_tokens
+from modeling_lion.attention.decay_mask import LogDecay, decay_mask, finite_log_decay, over_tokens
 from modeling_lion.attention.implementation_names import attention_names
 from modeling_lion.attention.numerics import accumulation_dtype, divide
 from modeling_lion.cpu import chunk as cpu_chunk
-from modeling_lion.cpu import common as cpu_common
 from modeling_lion.cpu import parallel as cpu_parallel
+from modeling_lion.cpu import scratch as cpu_common
 
 
 @contextmanager

@@ -11,7 +11,7 @@ _TRACED: dict = {}  # the graphs of this process, as ONNX protocol buffers
 @pytest.fixture
 def traced_once(monkeypatch):
     """Equal models, with equal forms of attention, are traced once in all tests of this process that ask for it."""
-    from hub_upload_lion.export import export_checkpoint as module  # conftest.py imports this file for all tests
+    from deploy_lion.export import export_checkpoint as module  # conftest.py imports this file for all tests
 
     trace = module.trace
 

@@ -8,8 +8,8 @@ import warnings
 from pathlib import Path
 
 import pytest
+from deploy_lion.cli import main
 from filelock import FileLock
-from hub_upload_lion.cli import main
 
 
 ROOT = Path(__file__).parents[2]

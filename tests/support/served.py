@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import torch
 import uvicorn
+from deploy_lion.serve.engines import Description, Dropped, Row
+from deploy_lion.serve.request_guards import LimitedProtocol
 from hub_checkpoints import text_checkpoint
-from retrieval_lion.serve.engines import Description, Dropped, Row
-from retrieval_lion.serve.request_guards import LimitedProtocol
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 

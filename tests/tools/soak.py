@@ -40,9 +40,9 @@ import torch
 import transformers
 from transformers import AutoModel, AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
 
+from configuration_lion.registry import MIXERS
 from modeling_lion import LionConfig, LionForMaskedLM, LionModel, LionTokenizer
 from modeling_lion.attention.implementation_names import attention_names
-from modeling_lion.mixers.registry import MIXERS
 
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ sys.path += [str(ROOT / name) for name in ("benchmarks", "examples", "tests", "t
 
 from fuzzing import inference_and_gradient, kernel_problems, model_problems  # noqa: E402
 from measure import RESULTS, append_rows, in_new_process  # noqa: E402
-from script_tools.checkpoints import last_whole_checkpoint  # noqa: E402
+from training_lion.scripts.checkpoints import last_whole_checkpoint  # noqa: E402
 
 
 SIZES = {
@@ -297,7 +297,7 @@ def soak_server(seconds: float, output_dir: Path) -> dict:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     model = str(ROOT / "checkpoints" / "lion-minilm-l6")
-    command = [sys.executable, "-m", "hub_upload_lion.cli", "serve", model, "--port", str(port), "--threads", "1"]
+    command = [sys.executable, "-m", "deploy_lion.cli", "serve", model, "--port", str(port), "--threads", "1"]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     log: list[str] = []
     threading.Thread(target=lambda: log.extend(server.stderr), daemon=True).start()

@@ -37,7 +37,7 @@ assert LionForImageClassification(config)(**pixels).logits.shape == (1, 2)
 """
 SERVE = """
 import json, subprocess, sys, time, urllib.request
-command = ["-m", "hub_upload_lion.cli", "serve", "checkpoints/lion-minilm-l6", "--port", "8123"]
+command = ["-m", "deploy_lion.cli", "serve", "checkpoints/lion-minilm-l6", "--port", "8123"]
 server = subprocess.Popen([sys.executable, *command])
 body = urllib.request.Request("http://127.0.0.1:8123/embed", b'{"inputs": "a lion"}')
 body.add_header("Content-Type", "application/json")
@@ -70,17 +70,17 @@ run_mlm.main("--config_name lion-text-small --config_overrides {TINY} --tokenize
 """
 # What is run with each extra: arguments of Python.
 ROADS = {
-    "": [["-c", MODEL], ["-m", "hub_upload_lion.cli", "--version"]],
+    "": [["-c", MODEL], ["-m", "deploy_lion.cli", "--version"]],
     "embeddings": [["-c", EMBED]],
-    "search": [["-m", "hub_upload_lion.cli", "search", ".", "a lion", "--keep_minutes", "0.1"]],
-    "embed": [["-m", "hub_upload_lion.cli", "embed", "text.txt", "--out", "vectors"]],
-    "ray": [["-m", "hub_upload_lion.cli", "embed", "text.txt", "--out", "vectors", "--ray"]],
+    "search": [["-m", "deploy_lion.cli", "search", ".", "a lion", "--keep_minutes", "0.1"]],
+    "embed": [["-m", "deploy_lion.cli", "embed", "text.txt", "--out", "vectors"]],
+    "ray": [["-m", "deploy_lion.cli", "embed", "text.txt", "--out", "vectors", "--ray"]],
     "vision": [["-c", IMAGE]],
     "train": [["-c", MODEL], ["-c", TRAIN]],
     "distill": [["examples/distill.py", "--help"]],
-    "export": [["-c", MODEL], ["-m", "hub_upload_lion.cli", "export", "tiny", "onnx"]],
+    "export": [["-c", MODEL], ["-m", "deploy_lion.cli", "export", "tiny", "onnx"]],
     "adapters": [["-c", MODEL], ["-c", ADAPT]],
-    "app": [["-c", "from hub_upload_lion.app.page import build_app; build_app()"]],
+    "app": [["-c", "from deploy_lion.app.page import build_app; build_app()"]],
     "serve": [["-c", SERVE]],
     "real": [["benchmarks/tasks/real_data.py", "--help"], ["-c", "import bs4"]],
     "docs": [["-m", "mkdocs", "build", "--strict", "--config-file", str(ROOT / "mkdocs.yml"), "--site-dir", "site"]],

@@ -19,10 +19,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from configuration_lion import LionConfig, published_fields
+from configuration_lion.registry import FEATURE_MAPS
 from modeling_lion import LionForMaskedLM
 from modeling_lion.attention import kernels
 from modeling_lion.attention.lion_attention import fastest_form
-from modeling_lion.mixers.registry import FEATURE_MAPS
 from modeling_lion.triton import config as triton_config
 from modeling_lion.triton import launch as triton_launch
 from modeling_lion.triton import launch_options

@@ -22,7 +22,7 @@ from attention_forms import EXTREMES, HEADS, extreme_decays, form_of, naive, pai
 from modeling_lion import LionConfig, LionForMaskedLM
 from modeling_lion.attention import kernels
 from modeling_lion.attention import lion_attention as attention
-from modeling_lion.attention.decay import LogDecay, decay_mask, finite_log_decay, over_tokens
+from modeling_lion.attention.decay_mask import LogDecay, decay_mask, finite_log_decay, over_tokens
 from modeling_lion.attention.lion_attention import lion_attention
 from modeling_lion.attention.numerics import divide
 from modeling_lion.attention.reference import reference_attention

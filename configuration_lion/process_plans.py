@@ -1,0 +1,52 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+How transformers spreads a model over processes. It reads these plans from the configuration when it loads a model with
+`tp_plan` or FSDP2.
+"""
+
+from .checks import ConfigPart
+from .registry import find_feature_map, find_mixer
+
+
+class ProcessPlans(ConfigPart):
+    """The plans of `LionConfig`."""
+
+    @property
+    def base_model_tp_plan(self) -> dict[str, str]:
+        """
+        How transformers splits a layer among processes (tensor parallelism): the MLP by its inner features, attention
+        by heads, with the decays of each head. Attention is not split unless it is a concatenation of independent
+        heads: not with a LayerNorm over all heads, two scans with their own decays, or softmax layers; nor with a
+        learnt feature map, a window in the heads or shared keys. Nor with a short convolution: transformers splits one
+        of the last two dimensions of a weight, and the channels of a convolution are the first.
+        """
+        plan = {"layers.*.mlp.up_proj": "colwise", "layers.*.mlp.down_proj": "rowwise"}
+        if self.use_gated_mlp:
+            plan["layers.*.mlp.gate_proj"] = "colwise"
+        if self.attention_layer_norm or self.num_scans > 1:
+            return plan
+        if self.conv_kernel > 0 or self.has_softmax_layers or self.local_window > 0:
+            return plan
+        own_parts = find_mixer(self.mixer_type).tensor_parallel_plan
+        if own_parts is None or find_feature_map(self.feature_map).is_learnt or self.key_dim != self.head_dim:
+            return plan
+        mixer = "layers.*.attention.mixer"
+        plan |= {f"{mixer}.{name}_proj": "colwise" for name in ("q", "k", "v")}
+        plan["layers.*.attention.o_proj"] = "rowwise"
+        return plan | {f"{mixer}.{name}": how for name, how in own_parts.items()}
+
+    @base_model_tp_plan.setter
+    def base_model_tp_plan(self, plan: dict[str, str]):
+        # Called by transformers 5.17 to add a rule for `embed_tokens`, which LION does not have. To override the plan
+        # use DistributedConfig(tp_plan=...).
+        pass
+
+    @property
+    def base_model_fsdp_plan(self) -> dict[str, str]:
+        """The modules that transformers' FSDP2 gathers one at a time."""
+        plan = {"layers.*": "free_full_weight"}
+        if self.modality == "text":
+            plan["embeddings.word_embeddings"] = "free_full_weight"
+        if self.norm_position == "pre":
+            plan["norm"] = "keep_full_weight"
+        return plan

@@ -1,0 +1,83 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The names of mixers and feature maps, and what a configuration asks of them. Classes take the place of what stands here
+when their file is imported (`register_mixer` in modeling_lion/mixers/mixer.py, `register_feature_map` in
+modeling_lion/mixers/feature_map.py); others enter themselves.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+
+@dataclass(frozen=True)
+class MixerTraits:
+    """
+    What a configuration asks of a mixer, attributes of the class `Mixer`: instead of the class where only the
+    configuration was imported.
+    """
+
+    is_linear: bool = False
+    is_softmax: bool = False
+    has_decays: bool = False
+    has_memory: bool = False
+    has_scans: bool = False
+    has_rotary_positions: bool = False
+    tensor_parallel_plan: dict[str, str] | None = None
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+class FeatureMap(NamedTuple):
+    """
+    A feature map φ.
+
+    Attributes:
+        function: of vectors of the heads, `(..., head_dim)`; or the class of a module with weights, which is
+            constructed with the number of heads and their dimension, once for queries and once for keys. `None` where
+            only the configuration was imported.
+        is_positive: whether no score is 0 or below, so that outputs can be divided by a sum of scores.
+        is_learnt: whether it has weights.
+    """
+
+    function: Callable | None
+    is_positive: bool
+    is_learnt: bool
+
+
+LINEAR = MixerTraits(is_linear=True, has_scans=True, has_rotary_positions=True)  # of every `LinearMixer`
+# The class of each mixer by name, or its `MixerTraits`.
+MIXERS: dict[str, Any] = {
+    "lit": replace(LINEAR, tensor_parallel_plan={}),
+    "decay": replace(LINEAR, has_decays=True, tensor_parallel_plan={"decay.bias": "colwise", "decay": "local_params"}),
+    "selective": replace(LINEAR, has_decays=True, tensor_parallel_plan={"decay_proj": "colwise"}),
+    "softmax": MixerTraits(is_softmax=True, has_rotary_positions=True),
+    "luna": MixerTraits(is_softmax=True, has_memory=True),
+}
+FEATURE_MAPS: dict[str, FeatureMap] = {
+    "silu_norm": FeatureMap(None, is_positive=True, is_learnt=False),
+    "elu": FeatureMap(None, is_positive=True, is_learnt=False),
+    "identity": FeatureMap(None, is_positive=False, is_learnt=False),
+    "relu": FeatureMap(None, is_positive=True, is_learnt=False),
+    "hedgehog": FeatureMap(None, is_positive=True, is_learnt=True),
+}
+
+
+def find_mixer(name: str) -> Any:
+    """The class of a mixer, or its `MixerTraits`; a ValueError for a name that nobody has registered."""
+    if name not in MIXERS:
+        raise ValueError(unknown("mixer_type", name, MIXERS, "register_mixer"))
+    return MIXERS[name]
+
+
+def find_feature_map(name: str) -> FeatureMap:
+    """A feature map; a ValueError for a name that nobody has registered."""
+    if name not in FEATURE_MAPS:
+        raise ValueError(unknown("feature_map", name, FEATURE_MAPS, "register_feature_map"))
+    return FEATURE_MAPS[name]
+
+
+def unknown(field_name: str, value: str, known: dict, function: str) -> str:
+    return (
+        f"`{field_name}` is {value!r}; give one of {', '.join(map(repr, known))}, or import the file that registers "
+        f"{value!r} with `modeling_lion.{function}`."
+    )

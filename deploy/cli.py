@@ -1,0 +1,96 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The command `lion`."""
+
+import argparse
+import sys
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+
+
+# The module of each command, with `add_arguments(parser)` and `run(args)`, imported only when it is called. `run`
+# gives the exit code, or nothing for success.
+COMMANDS = {
+    "bundle": (
+        "hub_upload_lion.publish.bundle",
+        "create a complete Hub repository from a trained checkpoint, in a folder",
+    ),
+    "upload": ("hub_upload_lion.publish.upload", "publish a checkpoint on the Hugging Face Hub"),
+    "verify": (
+        "hub_upload_lion.verify",
+        "measure how well the kernels agree on a checkpoint, and report decays and denominators",
+    ),
+    "export": (".export.export_checkpoint", "write a graph for ONNX Runtime or OpenVINO, and compare it with torch"),
+    "app": (
+        ".app.page",
+        "try a checkpoint in the browser: fill masks, classify, search, see what heads read, measure time",
+    ),
+    "convert": (
+        "hub_upload_lion.convert.convert_checkpoint",
+        "give an encoder of transformers linear attention, or convert published weights",
+    ),
+    "serve": (".serve.command", "serve an encoder, a classifier or a reranker over HTTP"),
+    "search": ("retrieval_lion.search.command", "find passages of your files by meaning, offline"),
+    "embed": ("retrieval_lion.embed.command", "write the vectors of a corpus, in one process or on a cluster (Ray)"),
+}
+# Commands that read checkpoints in this process, and so those with mixers from files of the user.
+WITH_MIXERS = {"app", "bundle", "convert", "export", "upload", "verify"}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """
+    Run the command `lion`.
+
+    Args:
+        arguments: the command line without the program's name; that of the process if not given.
+
+    Returns:
+        The exit code: 0 for success, 1 for a failure that was explained, 130 after Ctrl-C.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    parser = argparse.ArgumentParser(
+        prog="lion", description="Search, serve, embed, convert, check, export and publish."
+    )
+    versions = ", ".join(f"{name} {version(name)}" for name in ("lion-transformers", "torch", "transformers"))
+    parser.add_argument("--version", action="version", version=versions)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (module_name, help_text) in COMMANDS.items():
+        command = commands.add_parser(name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.")
+        if name in arguments[:1]:
+            module = import_module(module_name, __package__)
+            if name in WITH_MIXERS:
+                words = "Python files that register mixers or feature maps of your own"
+                command.add_argument("--mixers", nargs="+", type=Path, metavar="FILE", default=(), help=words)
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
+    args = parser.parse_args(arguments)
+    mixers = vars(args).pop("mixers", ())
+    source = missing_source(args)
+    missing = source and f"There is no file or folder {source}"
+    if source and (Path(source).is_absolute() or source.startswith((".", "~")) or source.count("/") > 1):
+        print(f"lion {args.command}: {missing}.", file=sys.stderr)  # nor can the Hub have such a name
+        return 1
+    if missing:
+        print(f"{missing}: it is looked for on the Hugging Face Hub.", file=sys.stderr, flush=True)
+    try:
+        if mixers:
+            import_module("modeling_lion.mixers.import_mixers").import_mixers(mixers)
+        return args.run(args) or 0
+    except (ValueError, OSError, ImportError) as error:  # of a package that is not installed, as Pillow
+        is_of_file = not missing or type(error) in (FileExistsError, FileNotFoundError)
+        cause = "" if is_of_file else f"{missing}, so it was looked for on the Hugging Face Hub: "
+        print(f"lion {args.command}: {cause}{error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"lion {args.command}: interrupted.", file=sys.stderr)
+        return 130
+
+
+def missing_source(args: argparse.Namespace) -> str:
+    """The checkpoint if it is no local file or folder, else "": the Hub's errors may not name it."""
+    source = next((getattr(args, x) for x in ("checkpoint", "model", "source") if hasattr(args, x)), None)
+    return "" if source is None or Path(source).exists() else str(source)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The command `lion serve`: a model over HTTP."""
+
+import argparse
+import os
+import socket
+from functools import partial
+from pathlib import Path
+
+from retrieval_lion.memory import keep_freed_memory
+
+from ..export.exported import check_installed
+
+
+KEY = "LION_API_KEY"
+# Of the extra `serve`, by the names that are imported.
+NEEDED = ("h11", "orjson", "prometheus_client", "pydantic", "sentence_transformers", "starlette", "uvicorn")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model", help="folder or Hub repository: an encoder, a classifier, a reranker, or a graph of one"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to serve at (default: %(default)s, this machine)")
+    parser.add_argument("--port", type=int, default=8080, help="port (default: %(default)s)")
+    parser.add_argument("--name", help="of the model, for clients (default: the name of the folder)")
+    parser.add_argument(
+        "--task", choices=("embed", "classify", "rerank"), help="what it is for (default: what its files say)"
+    )
+    parser.add_argument("--attn_implementation", metavar="NAME", help="such as lion_local (default: the model's own)")
+    parser.add_argument(
+        "--dtype", choices=("float32", "bfloat16", "float16"), help="of the weights (default: float32)"
+    )
+    parser.add_argument("--device", help="such as cpu or cuda:1 (default: a GPU if there is one)")
+    parser.add_argument("--threads", type=int, help="of each queue (default: what PyTorch takes, one for each core)")
+    parser.add_argument("--trust_remote_code", action="store_true", help="run code that lies beside the weights")
+    parser.add_argument(
+        "--max_input_tokens", type=int, help="of a text (default: what the model reads, and at most 32768)"
+    )
+    parser.add_argument("--max_texts", type=int, default=2048, help="of a request (default: %(default)s)")
+    parser.add_argument("--max_body_bytes", type=int, default=8 * 2**20, help="of a request (default: %(default)s)")
+    parser.add_argument(
+        "--short_tokens",
+        type=int,
+        default=1024,
+        help="requests of at most so many tokens, in all, go before others (default: %(default)s)",
+    )
+    parser.add_argument("--max_batch_tokens", type=int, default=16384, help="computed at once (default: %(default)s)")
+    parser.add_argument(
+        "--timeout", type=float, default=60, help="seconds of a request; half of them may wait (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--max_connections", type=int, default=500, help="whose requests are served at once (default: %(default)s)"
+    )
+    parser.add_argument("--accept_token_ids", action="store_true", help="take token ids in the place of texts")
+    parser.add_argument("--api_key", help=f"that requests must have (default: ${KEY}, or none)")
+    parser.add_argument("--cors_origins", nargs="+", default=[], help="origins of pages that may ask (default: none)")
+    parser.add_argument("--allowed_hosts", nargs="+", default=[], help="host names of requests (default: any)")
+
+
+def run(args: argparse.Namespace) -> None:
+    limits = ("max_input_tokens", "max_texts", "max_body_bytes", "short_tokens", "max_batch_tokens", "timeout")
+    for name in (*limits, "max_connections"):
+        if getattr(args, name) is not None and getattr(args, name) <= 0:
+            raise ValueError(f"--{name} is {getattr(args, name)}: give more than 0.")
+    check_installed("serve", NEEDED)
+    check_port(args.host, args.port)
+    # Tokenizers would start threads of all cores, at the priority of the first queue.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+    keep_freed_memory()
+    import torch
+    import uvicorn
+
+    from .app import make_app
+    from .loading import load_engine
+    from .request_guards import LimitedProtocol
+    from .service import Settings
+
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
+    names = ("task", "max_input_tokens", "attn_implementation", "dtype", "device", "trust_remote_code")
+    engine = load_engine(args.model, **{name: getattr(args, name) for name in names})
+    for note in engine.about.notes:
+        print(note, flush=True)
+    names = ("max_texts", "max_body_bytes", "short_tokens", "max_batch_tokens", "timeout", "accept_token_ids")
+    settings = Settings(**{name: getattr(args, name) for name in names})
+    name = args.name or (Path(args.model).resolve().name if Path(args.model).is_dir() else args.model)
+    app = make_app(
+        engine,
+        name,
+        settings,
+        aliases=[args.model],
+        api_key=args.api_key or os.environ.get(KEY),
+        cors_origins=args.cors_origins,
+        allowed_hosts=args.allowed_hosts,
+    )
+    most = f"{engine.about.max_input_tokens:,}"
+    print(f"{name} ({engine.about.task}, texts of up to {most} tokens): http://{args.host}:{args.port}", flush=True)
+    uvicorn.run(
+        app,
+        host=args.host,
+        port=args.port,
+        http=partial(LimitedProtocol, max_connections=args.max_connections),
+        ws="none",
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        timeout_graceful_shutdown=round(args.timeout) + 1,
+    )
+
+
+def check_port(host: str, port: int) -> None:
+    """Raise a ValueError if the server could not listen there, which it would find out after the model is loaded."""
+    try:
+        if not 0 <= port < 2**16:  # getaddrinfo would take the remainder
+            raise OverflowError("ports are 0 to 65535")
+        (family, kind, *_, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        with socket.socket(family, kind) as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.bind(address)
+    except (OSError, OverflowError) as error:
+        raise ValueError(f"--host {host} --port {port} cannot be used ({error}): give others.") from error

@@ -1,0 +1,204 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""What computes: the modules of an encoder or a cross-encoder of sentence-transformers, on texts of any lengths."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize
+from torch.overrides import TorchFunctionMode
+
+from ..export.exported import ExportedModel
+
+
+PADDING = 1.1  # tokens that are computed for each of a text; less takes more calls, which costs as much
+CHARACTERS_PER_TOKEN = 16  # of a text before its tokens are counted; words of any language have fewer
+Input = str | tuple[str, str]
+
+
+class Dropped(Exception):
+    """A computation was cancelled, since nobody waits for it."""
+
+
+@dataclass(slots=True)
+class Row:
+    """
+    Token ids of a text or a pair of texts, special tokens included, by the names of the model's inputs, and how many
+    tokens were cut off.
+    """
+
+    fields: dict[str, list[int]]
+    cut: int = 0
+
+    def __len__(self) -> int:
+        return len(self.fields["input_ids"])
+
+
+@dataclass
+class Description:
+    """
+    What a server says of its model.
+
+    Attributes:
+        task: "embed", "classify" or "rerank".
+        max_input_tokens: of a text or a pair.
+        own_limit: the most that the model reads, `None` without a limit.
+        size: numbers of a vector, or classes.
+        labels: names of the classes.
+        scores: how logits become scores: "softmax", "sigmoid" or "none".
+        prompts: what is put before a text, by name.
+        notes: sentences for whoever starts the server.
+    """
+
+    task: str
+    max_input_tokens: int
+    own_limit: int | None
+    size: int
+    vocab_size: int
+    dtype: str
+    model_type: str
+    labels: list[str] = field(default_factory=list)
+    scores: str = "none"
+    prompts: dict[str, str] = field(default_factory=dict)
+    default_prompt: str = ""
+    pooling: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+class Engine:
+    """
+    Tokenizes and computes; texts of about the same length are computed together.
+
+    A tokenizer of its own, so that two engines can cut texts into tokens at the same time; the weights are shared.
+    """
+
+    def __init__(self, model: SentenceTransformer | CrossEncoder, about: Description):
+        self.model, self.about = model, about
+        self.output = "sentence_embedding" if about.task == "embed" else "scores"
+        self.modules = list(model)
+        while isinstance(self.modules[-1], Normalize):  # a request says whether it wants that
+            self.modules.pop()
+        self.tokenizer, self.padder = copy.deepcopy(model.tokenizer), copy.deepcopy(model.tokenizer)
+        self.is_cancelled = False
+
+    def twin(self) -> "Engine":
+        """Another engine, for another thread. Graphs get a runtime of their own, whose threads it starts."""
+        twin = Engine(self.model, self.about)
+        first = twin.modules[0]
+        if isinstance(first.model, ExportedModel):
+            twin.modules[0] = copy.copy(first)
+            twin.modules[0].__dict__ = first.__dict__ | {"_modules": dict(first.__dict__["_modules"])}
+            twin.modules[0].model = ExportedModel(first.model.folder)
+        return twin
+
+    @property
+    def longest_characters(self) -> int:
+        """Longer texts are refused, or cut, before anybody counts their tokens."""
+        return CHARACTERS_PER_TOKEN * self.about.max_input_tokens
+
+    def tokenize(self, inputs: Sequence[Input], side: str | None = None) -> list[Row]:
+        """
+        Rows of texts or pairs.
+
+        Args:
+            side: "left" or "right" to cut that end off what is too long; else rows are of any length.
+        """
+        if side is None:
+            return self.rows(inputs)
+        return [self.shortened(one, side) for one in inputs]
+
+    def shortened(self, one: Input, side: str) -> Row:
+        texts = (one,) if isinstance(one, str) else one
+        size, most = self.longest_characters, self.about.max_input_tokens
+        while True:
+            cut = [text[:size] if side == "right" else text[-size:] for text in texts]
+            is_whole = all(map(str.__eq__, cut, texts))
+            given = cut[0] if isinstance(one, str) else tuple(cut)
+            (row,) = self.rows([given])
+            if is_whole and len(row) <= most:
+                return row
+            if is_whole or len(row) > 2 * most:  # far from where it was cut
+                # Of a text that is many times too long, what is left is estimated: to count it would take long.
+                tokens = round(len(row) * sum(map(len, texts)) / max(1, sum(map(len, cut))))
+                (row,) = self.rows([given], truncation=True, max_length=most, side=side)
+                row.cut = tokens - len(row)
+                return row
+            size *= 4
+
+    def rows(self, inputs: Sequence[Input], side: str = "right", **options) -> list[Row]:
+        self.tokenizer.truncation_side = side
+        lists = [list(inputs)] if isinstance(inputs[0], str) else [list(x) for x in zip(*inputs, strict=True)]
+        options = {"truncation": False, "return_attention_mask": False, "verbose": False} | options
+        found = self.tokenizer(*lists, **options)
+        return [Row({name: found[name][n] for name in found}) for n in range(len(inputs))]
+
+    def rows_of_ids(self, ids: Sequence[list[int]]) -> list[Row]:
+        types = "token_type_ids" in self.tokenizer.model_input_names
+        return [Row({"input_ids": x} | ({"token_type_ids": [0] * len(x)} if types else {})) for x in ids]
+
+    def cancel(self) -> None:
+        """Make `compute` in another thread raise `Dropped` soon: before the next operation of torch or of a graph."""
+        self.is_cancelled = True
+        if isinstance(self.modules[0].model, ExportedModel):
+            self.modules[0].model.cancel()
+
+    def resume(self) -> None:
+        if isinstance(self.modules[0].model, ExportedModel):
+            self.modules[0].model.resume()
+        self.is_cancelled = False
+
+    @torch.inference_mode()
+    def compute(self, rows: Sequence[Row], in_one: bool = False) -> list[np.ndarray]:
+        """
+        A vector `(size,)` for each row, float32: an embedding before any normalization, or logits.
+
+        Args:
+            in_one: whether all are padded to the length of the longest.
+
+        Raises:
+            Dropped: after `cancel()`.
+        """
+        found = {}
+        try:
+            with Cancellable(self):
+                for group in [list(range(len(rows)))] if in_one else self.groups(rows):
+                    names = rows[group[0]].fields
+                    given = {name: [rows[n].fields[name] for n in group] for name in names}
+                    features = self.padder.pad(given, return_tensors="pt", verbose=False)
+                    features = {name: x.to(self.model.device) for name, x in features.items()}
+                    for module in self.modules:
+                        features = module(features)
+                    outputs = features[self.output].float().cpu().numpy()
+                    found |= dict(zip(group, outputs.reshape(len(group), -1), strict=True))
+        except Exception:
+            if self.is_cancelled:  # also what a runtime says of its end
+                raise Dropped from None
+            raise
+        return [found[n] for n in range(len(rows))]
+
+    def groups(self, rows: Sequence[Row]) -> list[list[int]]:
+        """Indices of rows that are computed together, with little padding; the longest first."""
+        groups, tokens = [], 0
+        for n in sorted(range(len(rows)), key=lambda n: -len(rows[n])):
+            tokens += len(rows[n])
+            if not groups or (len(groups[-1]) + 1) * len(rows[groups[-1][0]]) > PADDING * tokens:
+                groups.append([])
+                tokens = len(rows[n])
+            groups[-1].append(n)
+        return groups
+
+
+class Cancellable(TorchFunctionMode):
+    """Looks before each function of torch whether the engine was cancelled. Only in the thread that enters it."""
+
+    def __init__(self, engine: Engine):
+        super().__init__()
+        self.engine = engine
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if self.engine.is_cancelled:
+            raise Dropped
+        return function(*args, **(kwargs or {}))

@@ -1,0 +1,368 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Which model a folder has, and whether the server computes what sentence-transformers computes with it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from hub_upload_lion.sentence_modules import MODEL, MODULES, SETTINGS, read_modules
+from retrieval_lion.encoders import merge_adapter, unit
+from retrieval_lion.sources import ADAPTER, base_of_adapter
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.util import import_from_string
+from torch import nn
+from transformers.utils import cached_file
+
+from modeling_lion import LionConfig
+from modeling_lion.linearized.config import LinearizedConfig
+from modeling_lion.linearized.model_inputs import BUFFERED_POSITIONS, longest_text
+
+from ..export.exported import FILES, ExportedModel
+from .engines import Description, Engine
+
+
+# The first module of an encoder that `lion export` wrote; version 0.2 wrote the second name.
+EXPORTED = tuple(
+    f"{module}.exported_sentence.ExportedTransformer" for module in ("deploy_lion.export", "hub_upload_lion")
+)
+MOST_TOKENS = 32768  # of a text, for a model without a limit of its own
+NO_LIMIT = 10**9  # what tokenizers have for one
+LONGEST_TRIED = 512  # tokens at the start
+TEXTS = ("A lion sleeps.", "At night, in the tall grass, the pride hunts. " * 4, "It roars")
+PAIRS = (("What roars?", "A lion roars."), ("Where?", "In the tall grass, at night. " * 4), ("When", "At dawn"))
+# The largest difference of vectors of length 1, or of logits relative to the largest, between the server and
+# sentence-transformers. The activations of 8-bit graphs are rounded by what else is in the batch.
+TOLERANCE, ROUNDED = 1e-3, 3e-2
+
+
+def load_engine(
+    source: str,
+    *,
+    task: str | None = None,
+    max_input_tokens: int | None = None,
+    attn_implementation: str | None = None,
+    dtype: str | None = None,
+    device: str | None = None,
+    trust_remote_code: bool = False,
+) -> Engine:
+    """
+    Load what is to be served, and compare it with sentence-transformers on a few texts.
+
+    Args:
+        source: folder or Hub repository of a sentence encoder, a cross-encoder, a classifier or an encoder of
+            transformers, of one of them as a graph (`lion export`), or of an adapter of PEFT.
+        task: "embed", "classify" or "rerank"; by default what the files say.
+        max_input_tokens: of a text; by default what the model reads, and 32,768 for one without a limit.
+        attn_implementation: such as "lion_local".
+        dtype: of the weights, such as "bfloat16"; by default float32.
+        device: by default a GPU if there is one.
+        trust_remote_code: whether to run code from the repository.
+
+    Raises:
+        ValueError: if the server cannot serve it, or not rightly.
+    """
+    files = Files(source)
+    found = files.task()
+    if task is not None and (task == "embed") != (found == "embed"):
+        raise ValueError(f"{source} is a model to {found}: --task {task} needs another head.")
+    options = {"device": device or ("cuda" if torch.cuda.is_available() else "cpu")}
+    model_options = {"attn_implementation": attn_implementation, "dtype": getattr(torch, dtype or "float32")}
+    model_options = {name: value for name, value in model_options.items() if value is not None}
+    if files.is_exported:
+        if attn_implementation or dtype:
+            raise ValueError(f"{source} is a graph: --attn_implementation and --dtype are choices of `lion export`.")
+        options["device"] = "cpu"
+    elif not any(map(files.has, ("config.json", ADAPTER, MODULES))):
+        where = "" if Path(source).is_dir() else " on the Hub, or the Hub cannot be reached"
+        raise ValueError(
+            f"{source} has neither config.json nor {MODULES}{where}: give a folder that save_pretrained() wrote, or "
+            "the name of a Hub repository. checkpoints/lion-minilm-l6 is part of the repository, not of the package."
+        )
+    model = files.load(found, options | {"trust_remote_code": trust_remote_code}, model_options)
+    about = describe(model, files, task or found, max_input_tokens)
+    model.max_seq_length = about.max_input_tokens
+    engine = Engine(model.eval(), about)
+    compare(engine, TOLERANCE if engine.about.dtype == "float32" and not files.is_exported else ROUNDED)
+    return engine
+
+
+class Files:
+    """The files of a folder or a repository that say what it is."""
+
+    def __init__(self, source: str):
+        self.source = source
+        self.is_exported = Path(source).is_dir() and any((Path(source) / name).is_file() for name in FILES.values())
+
+    def path(self, name: str) -> str | None:
+        if Path(self.source).is_dir():
+            path = Path(self.source) / name
+            return str(path) if path.is_file() else None
+        return cached_file(self.source, name, _raise_exceptions_for_missing_entries=False)
+
+    def has(self, name: str) -> bool:
+        return self.path(name) is not None
+
+    def read(self, name: str) -> dict:
+        """The content of a JSON file, empty if there is none."""
+        path = self.path(name)
+        if path is None:
+            return {}
+        try:
+            return json.loads(Path(path).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path} is damaged ({error}): save the model again.") from error
+
+    def task(self) -> str:
+        """What the model is for; raises a ValueError if the server has no route for it."""
+        if self.has(MODULES):
+            kind = self.read(MODEL).get("model_type", "SentenceTransformer")
+            if kind == "CrossEncoder":
+                return "rerank" if self.labels() == 1 else "classify"
+            if kind != "SentenceTransformer":
+                raise ValueError(
+                    f"{self.source} is a {kind}, whose answers have no route here: the server has "
+                    "SentenceTransformer and CrossEncoder."
+                )
+            return "embed"
+        if adapter := self.read(ADAPTER):
+            kinds = {None: "embed", "FEATURE_EXTRACTION": "embed", "SEQ_CLS": "classify"}
+            if (kind := adapter.get("task_type")) not in kinds:
+                raise ValueError(f"{self.source} is an adapter for `task_type` {kind!r}: give one of {list(kinds)}.")
+            return kinds[kind]
+        config = self.read("config.json")
+        if config.get("modality", "image" if "image_size" in config else "text") != "text":
+            raise ValueError(f"{self.source} reads images: the server has texts.")
+        name = (config.get("architectures") or [""])[0]
+        head = name[name.find("For") :] if "For" in name else ""
+        if head == "ForSequenceClassification":
+            return "rerank" if self.labels() == 1 else "classify"
+        if head not in ("", "ForMaskedLM", "ForPreTraining"):
+            raise ValueError(
+                f"{self.source} is a {name}: the server has encoders, ...ForSequenceClassification, and what "
+                "sentence-transformers saved."
+            )
+        return "embed"
+
+    def labels(self) -> int:
+        config = self.read("config.json")
+        return len(config["id2label"]) if config.get("id2label") else config.get("num_labels", 2)
+
+    def load(self, task: str, options: dict, model_options: dict) -> SentenceTransformer | CrossEncoder:
+        model_class = SentenceTransformer if task == "embed" else CrossEncoder
+        if self.has(ADAPTER):
+            return self.load_adapted(model_class, options, model_options)
+        if self.is_exported:
+            load = self.load_encoder_of_graph if self.has(MODULES) else self.load_graph
+            return load(model_class, options["trust_remote_code"])
+        return model_class(self.source, **options, model_kwargs=model_options)
+
+    def load_modules(self, trust: bool, first: nn.Module | None = None) -> list[nn.Module]:
+        """The modules that modules.json names, and `first` in the place of the first of them."""
+        from ..export.exported_sentence import ExportedTransformer
+
+        modules = [] if first is None else [first]
+        for module in read_modules(Path(self.path(MODULES)))[len(modules) :]:
+            kind = module["type"]
+            if kind not in EXPORTED and not kind.startswith("sentence_transformers."):
+                raise ValueError(f"{self.source}: `type` {kind!r} in {MODULES} is code of its own, which is not run.")
+            module_class = ExportedTransformer if kind in EXPORTED else import_from_string(kind)
+            modules.append(module_class.load(self.source, subfolder=module["path"], trust_remote_code=trust))
+        return modules
+
+    def settings(self, model_class: type) -> dict:
+        """What sentence-transformers reads of its settings, as arguments of a model's class."""
+        saved = self.read(MODEL)
+        names = ["prompts", "default_prompt_name"]
+        if model_class is SentenceTransformer:
+            names += ["similarity_fn_name", "truncate_dim"]
+        found = {name: saved[name] for name in names if saved.get(name) is not None}
+        if model_class is CrossEncoder and (saved.get("activation_fn") or "").startswith("torch."):
+            found["activation_fn"] = import_from_string(saved["activation_fn"])()
+        return found
+
+    def load_encoder_of_graph(self, model_class: type, trust: bool) -> SentenceTransformer | CrossEncoder:
+        """
+        A graph with files of sentence-transformers. It would ask to trust the folder's code for the first module,
+        which is one of this package, and then run any other code of the folder, too.
+        """
+        return model_class(modules=self.load_modules(trust), device="cpu", **self.settings(model_class))
+
+    def load_graph(self, model_class: type, trust: bool) -> SentenceTransformer | CrossEncoder:
+        """A graph without files of sentence-transformers: logits, or the mean of the hidden states."""
+        from ..export.exported_sentence import ExportedTransformer
+
+        kind, output, name = "feature-extraction", "last_hidden_state", "token_embeddings"
+        if model_class is CrossEncoder:
+            kind, output, name = "sequence-classification", "logits", "scores"
+        method = {"text": {"method": "forward", "method_output_name": output}}
+        own_code = {x: {"trust_remote_code": trust} for x in ("config_kwargs", "processor_kwargs", "model_kwargs")}
+        first = ExportedTransformer(
+            self.source, transformer_task=kind, modality_config=method, module_output_name=name, **own_code
+        )
+        if output not in first.model.output_names:
+            raise ValueError(f"The graph in {self.source} gives {', '.join(first.model.output_names)}, no {output}.")
+        pooling = [Pooling(first.get_embedding_dimension())] if model_class is SentenceTransformer else []
+        return model_class(modules=[first, *pooling], device="cpu")
+
+    def load_adapted(self, model_class: type, options: dict, model_options: dict):
+        """
+        The base with its tokenizer and classes, and the adapter merged into its weights; the modules after it are
+        those of the adapter's folder, or else the base's.
+        """
+        from safetensors.torch import load_file
+
+        base = Files(base_of_adapter(Path(self.path(ADAPTER)).parent))
+        name = (base.read("config.json").get("architectures") or [""])[0]
+        if model_class is CrossEncoder and not name.endswith("ForSequenceClassification"):
+            # The classes are those of the layer that was trained with the adapter, the last of its matrices.
+            weights = load_file(self.path("adapter_model.safetensors"))
+            sizes = [x.shape[0] for key, x in weights.items() if x.dim() == 2 and "lora_" not in key]
+            if not sizes:
+                raise ValueError(f"{self.source} has no layer of classes, and its base, {base.source}, is a {name}.")
+            options = options | {"num_labels": min(sizes)}
+        model = model_class(base.source, **options, model_kwargs=model_options | {"dtype": torch.float32})
+        model[0].model = merge_adapter(model[0].model, self.source, model_options["dtype"])
+        for module in list(model)[1:]:
+            module.to(model_options["dtype"])
+        if not self.has(MODULES):
+            return model
+        tokens = self.read("tokenizer_config.json").get("model_max_length", NO_LIMIT)
+        longest = self.read(SETTINGS).get("max_seq_length")
+        model.max_seq_length = longest or min(tokens, model.max_seq_length or NO_LIMIT)
+        modules = self.load_modules(options["trust_remote_code"], first=model[0])
+        return model_class(modules=modules, device=options["device"], **self.settings(model_class))
+
+
+def describe(
+    model: SentenceTransformer | CrossEncoder, files: Files, task: str, max_input_tokens: int | None
+) -> Description:
+    """What the server says of a model; raises a ValueError for what it cannot serve."""
+    first = model[0]
+    if not isinstance(first, Transformer) or not hasattr(model, "tokenizer") or "text" not in first.modalities:
+        raise ValueError(
+            f"The first module of {files.source} is a {type(first).__name__}: the server has encoders that begin with "
+            "a Transformer for texts."
+        )
+    config = first.model.config
+    own = own_limit(model, files)
+    if max_input_tokens is not None and own is not None and max_input_tokens > own:
+        raise ValueError(f"--max_input_tokens is {max_input_tokens}: this model reads {own} tokens.")
+    about = Description(
+        task=task,
+        max_input_tokens=max_input_tokens or min(own or MOST_TOKENS, MOST_TOKENS),
+        own_limit=own,
+        size=0,
+        vocab_size=config.vocab_size,
+        dtype="float32" if isinstance(first.model, ExportedModel) else str(first.model.dtype).removeprefix("torch."),
+        model_type=config.model_type,
+    )
+    if task == "embed":
+        describe_encoder(about, model, files)
+    else:
+        describe_classes(about, model, config)
+    return about
+
+
+def own_limit(model: SentenceTransformer | CrossEncoder, files: Files) -> int | None:
+    """The most tokens that a model reads; `None` without a limit."""
+    network, config, limits = model[0].model, model[0].model.config, [model.max_seq_length or NO_LIMIT]
+    if isinstance(network, ExportedModel):
+        limits.append(BUFFERED_POSITIONS)
+    elif isinstance(config, LinearizedConfig):
+        limits.append(longest_text(network) or NO_LIMIT)
+        if limits == [config.max_position_embeddings, NO_LIMIT]:
+            # sentence-transformers cuts at the table of positions, which is read again for longer texts.
+            limits[0] = files.read("tokenizer_config.json").get("model_max_length", NO_LIMIT)
+    elif isinstance(config, LionConfig):
+        limits.append(config.longest_text or NO_LIMIT)
+    return min(limits) if min(limits) < NO_LIMIT else None
+
+
+def describe_encoder(about: Description, model: SentenceTransformer, files: Files) -> None:
+    pooling = next((module for module in model if isinstance(module, Pooling)), None)
+    about.size = model.get_embedding_dimension()
+    about.prompts = dict(model.prompts)
+    about.default_prompt = about.prompts.get(model.default_prompt_name, "")
+    if pooling is not None:
+        about.pooling = str(pooling.pooling_mode)
+        if not pooling.include_prompt and any(about.prompts.values()):
+            raise ValueError(f"{files.source} leaves prompts out of its pooling, which the server does not do.")
+    if not files.has(MODULES) and not files.read(ADAPTER):
+        about.notes.append(f"{files.source} has no {MODULES}: vectors are the mean of all tokens' hidden states.")
+
+
+def describe_classes(about: Description, model: CrossEncoder, config) -> None:
+    about.labels = [str(config.id2label[n]) for n in range(config.num_labels)]
+    about.size = len(about.labels)
+    if about.task == "rerank":
+        if about.size != 1:
+            raise ValueError(f"--task rerank: the model has {about.size} classes, and a reranker has one.")
+        about.scores = "none" if isinstance(model.activation_fn, nn.Identity) else "sigmoid"
+        return
+    kind = getattr(config, "problem_type", None)
+    if kind == "regression":
+        about.scores = "none"
+    else:
+        about.scores = "sigmoid" if kind == "multi_label_classification" or about.size == 1 else "softmax"
+
+
+def compare(engine: Engine, tolerance: float) -> None:
+    """
+    Compute texts of several lengths together, as the server does, and one by one, as sentence-transformers does.
+
+    Raises:
+        ValueError: if the two differ.
+    """
+    model, about = engine.model, engine.about
+    words = " ".join(TEXTS * LONGEST_TRIED).split()
+    tried, exact = LONGEST_TRIED, getattr(model[0].model.config, "lion_exact_length", 0)
+    if tried <= exact < 4 * tried:  # beyond it a long text computes otherwise, and must not change a short one
+        tried = exact + len(TEXTS[1].split())
+    longest = " ".join(words[: min(about.max_input_tokens, tried)])
+    if about.task == "embed":
+        inputs = [about.default_prompt + text for text in (*TEXTS, longest)]
+        alone = lambda n: model.encode((*TEXTS, longest)[n], show_progress_bar=False, normalize_embeddings=True)
+    else:
+        pairs = [*PAIRS, ("What?", longest)]
+        inputs = pairs if about.task == "rerank" else [*TEXTS, longest]
+        alone = lambda n: alone_logits(model, inputs[n])
+    expected = np.array([alone(n).reshape(-1) for n in range(len(inputs))])
+    found = np.array(engine.compute(engine.tokenize(inputs, "right"), in_one=True))
+    if about.task == "embed":
+        found = unit(found)
+    if found.shape != expected.shape or not np.isfinite(found).all():
+        raise ValueError(
+            f"The model gives {list(expected.shape)} numbers by itself, and {list(found.shape)} in the server, or "
+            "some that are not finite: it cannot be served rightly."
+        )
+    difference = float(abs(found - expected).max() / max(1.0, abs(expected).max()))
+    if difference > tolerance:
+        raise ValueError(
+            f"Texts that are computed together differ by {difference:.2g} from the same texts one by one "
+            "(sentence-transformers): padding changes what this model computes, so it cannot be served rightly."
+        )
+
+
+@torch.inference_mode()
+def alone_logits(model: CrossEncoder, one) -> np.ndarray:
+    tokens = model.tokenizer(*((one,) if isinstance(one, str) else one), truncation=True, return_tensors="pt")
+    features = {name: x.to(model.device) for name, x in tokens.items()}
+    for module in model:
+        features = module(features)
+    return features["scores"].float().cpu().numpy()
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    powers = np.exp(x - x.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 0.5 * (1 + np.tanh(0.5 * x))
+
+
+SCORES: dict[str, Callable[[np.ndarray], np.ndarray]] = {"softmax": softmax, "sigmoid": sigmoid, "none": lambda x: x}

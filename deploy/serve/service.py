@@ -1,0 +1,226 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""From the texts of a request to what the model says of them: limits, queues, time, and clients that leave."""
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from starlette.requests import Request
+
+from .cost import Cost
+from .engines import CHARACTERS_PER_TOKEN, Engine, Input, Row
+from .error_format import ApiError
+from .metrics import Metrics
+from .queues import WorkQueue
+
+
+# Seconds of work that the short queue takes at once: a request that has just missed a batch waits for that one.
+AT_ONCE = 0.25
+# Characters that are cut into tokens before anybody looks whether that is enough, and whether the client is there.
+PIECE = 2**16
+SHORT_CHARACTERS = 8  # for each token of a short request, before the tokens are known
+MEASURED = (16, 128, 512)  # tokens of the texts that are timed before the first request
+
+
+@dataclass(frozen=True)
+class Settings:
+    """
+    Limits of a server.
+
+    Attributes:
+        max_texts: of a request.
+        max_body_bytes: of a request.
+        short_tokens: a request with at most so many, in all, is in the short queue.
+        max_batch_tokens: computed at once in the long queue.
+        timeout: seconds of a request; a queue holds work for half of them.
+        accept_token_ids: whether a request may have token ids in the place of texts.
+    """
+
+    max_texts: int = 2048
+    max_body_bytes: int = 8 * 2**20
+    short_tokens: int = 1024
+    max_batch_tokens: int = 16384
+    timeout: float = 60.0
+    accept_token_ids: bool = False
+
+
+class Service:
+    """Two queues around an engine, and the limits of requests."""
+
+    def __init__(self, engine: Engine, settings: Settings):
+        self.about, self.settings, self.metrics = engine.about, settings, Metrics()
+        most, wait = settings.max_batch_tokens, settings.timeout / 2
+        cost = Cost()
+        self.short = WorkQueue(
+            "short", lambda: measured(engine, cost), most, wait, self.metrics, at_once=AT_ONCE, cost=cost
+        )
+        try:
+            self.long = WorkQueue(
+                "long", engine.twin, most, wait, self.metrics, is_second=True, cost=Cost(cost.per_token)
+            )
+        except BaseException:
+            self.short.close()  # its thread would keep the process
+            raise
+
+    @property
+    def is_alive(self) -> bool:
+        return self.short.is_alive and self.long.is_alive
+
+    def close(self) -> None:
+        self.short.close()
+        self.long.close()
+
+    async def compute(
+        self, request: Request, field: str, given: Sequence[Input | list[int]], side: str | None
+    ) -> tuple[np.ndarray, int]:
+        """
+        What the model computes for the texts, pairs or token ids of a request.
+
+        Args:
+            field: of the body, for errors.
+            side: which end is cut off a text that is too long; `None` to refuse it.
+
+        Returns:
+            An array `(texts, size)`, float32, and the number of tokens.
+
+        Raises:
+            ApiError: if it is not served.
+        """
+        self.check(field, given, side)
+        gone = asyncio.ensure_future(until_gone(request))
+        stop = asyncio.get_running_loop().time() + self.settings.timeout
+        try:
+            queue = self.short if characters(given) <= SHORT_CHARACTERS * self.settings.short_tokens else self.long
+            work = asyncio.get_running_loop().run_in_executor(
+                queue.tokenizer, self.tokenize, queue, field, given, side, gone.done
+            )
+            rows = await self.first(work, gone, stop)
+            tokens = sum(map(len, rows))
+            request.state.cut = [row.cut for row in rows if row.cut]
+            queue = self.short if tokens <= self.settings.short_tokens else self.long
+            job = queue.put(rows)
+            try:
+                await self.first(job.done, gone, stop)
+            finally:
+                if job.done.cancelled() or not job.done.done():
+                    queue.drop(job)
+        finally:
+            gone.cancel()
+        if job.error is not None:
+            name = type(job.error).__name__
+            raise ApiError(500, f"A text of `{field}` could not be computed ({name}): the log says more.", field)
+        return np.stack(job.outputs), tokens
+
+    async def first(self, work: asyncio.Future, gone: asyncio.Future, stop: float):
+        """What `work` gives; an ApiError if the client leaves before, or the time ends."""
+        left = max(0.0, stop - asyncio.get_running_loop().time())
+        await asyncio.wait({work, gone}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            return work.result()
+        work.cancel()
+        if gone.done():
+            raise ApiError(499, "The client has gone.")
+        raise ApiError(
+            504,
+            f"This took longer than {self.settings.timeout:g} seconds: send fewer or shorter texts at a time, or "
+            "start the server with a longer --timeout.",
+            code="timeout",
+        )
+
+    def check(self, field: str, given: Sequence[Input | list[int]], side: str | None) -> None:
+        """Refuse what can be seen to be wrong before any text is cut into tokens."""
+        settings, about = self.settings, self.about
+        if not 0 < len(given) <= settings.max_texts:
+            raise ApiError(400, f"`{field}` has {len(given):,} texts; give 1 to {settings.max_texts:,}.", field)
+        for n, one in enumerate(given):
+            if isinstance(one, list):
+                self.check_ids(field, n, one)
+                continue
+            texts = (one,) if isinstance(one, str) else one
+            if not all(text.strip() for text in texts):
+                raise ApiError(400, f"`{field}` is empty at {n}; give a text.", field)
+            most = CHARACTERS_PER_TOKEN * about.max_input_tokens
+            if side is None and (size := sum(map(len, texts))) > most:
+                message = (
+                    f"`{field}` has a text of {size:,} characters; give at most {most:,}, for the "
+                    f'{about.max_input_tokens:,} tokens of this model, or `"truncate": true`.'
+                )
+                raise ApiError(413, message, field, "context_length_exceeded")
+
+    def check_ids(self, field: str, n: int, ids: list[int]) -> None:
+        if not self.settings.accept_token_ids:
+            message = (
+                f"`{field}` has token ids, and those of another tokenizer would give wrong vectors: send texts "
+                "(LangChain: check_embedding_ctx_length=False), or start the server with --accept_token_ids."
+            )
+            raise ApiError(400, message, field, "token_ids_refused")
+        if not ids:
+            raise ApiError(400, f"`{field}` is empty at {n}; give a text.", field)
+        if wrong := [x for x in ids if not 0 <= x < self.about.vocab_size]:
+            raise ApiError(400, f"`{field}` has the token {wrong[0]}; give 0 to {self.about.vocab_size - 1}.", field)
+
+    def tokenize(self, queue: WorkQueue, field: str, given: Sequence, side: str | None, is_gone) -> list[Row]:
+        """Rows of what was given, none too long, and no more of them than can be computed in time."""
+        most, rows, seconds = self.about.max_input_tokens, [], 0.0
+        for piece in pieces(given):
+            if is_gone():
+                raise ApiError(499, "The client has gone.")
+            if isinstance(piece[0], list):
+                ends = {"left": slice(-most, None), "right": slice(most), None: slice(None)}
+                found = queue.engine.rows_of_ids([ids[ends[side]] for ids in piece])
+                for row, ids in zip(found, piece, strict=True):
+                    row.cut = len(ids) - len(row)
+            else:
+                found = queue.engine.tokenize(piece, side)
+            for row in found:
+                if len(row) > most:
+                    message = (
+                        f'`{field}` has a text of {len(row):,} tokens; give at most {most:,}, or `"truncate": true`.'
+                    )
+                    raise ApiError(413, message, field, "context_length_exceeded")
+                seconds += queue.cost.seconds([len(row)])
+            rows += found
+            if len(given) > 1 and seconds > 2 * self.settings.timeout:
+                message = (
+                    f"`{field}` is more than {seconds:.0f} seconds of work, and the server answers within "
+                    f"{self.settings.timeout:g}: send fewer texts at a time, or start it with a longer --timeout."
+                )
+                raise ApiError(413, message, field, "too_much_work")
+        return rows
+
+
+async def until_gone(request: Request) -> None:
+    """Ends when the client has left. The body was read, so that nothing else can come."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def characters(given: Sequence[Input | list[int]]) -> int:
+    return sum(len(one) if isinstance(one, str | list) else sum(map(len, one)) for one in given)
+
+
+def pieces(given: Sequence) -> Iterator[Sequence]:
+    """Parts of a list, each of some `PIECE` characters."""
+    first, size = 0, 0
+    for n, one in enumerate(given):
+        size += characters([one])
+        if size > PIECE:
+            yield given[first : n + 1]
+            first, size = n + 1, 0
+    if first < len(given):
+        yield given[first:]
+
+
+def measured(engine: Engine, cost: Cost) -> Engine:
+    """Time texts of several lengths, each twice, since the first time is that of allocations."""
+    engine.resume()  # an engine may serve again after it was closed
+    (longest,) = engine.tokenize(["lion " * max(MEASURED)], "right")
+    for length in MEASURED:
+        row = Row({name: ids[:length] for name, ids in longest.fields.items()})
+        engine.compute([row])
+        begin = time.perf_counter()
+        engine.compute([row])
+        cost.learn([len(row)], time.perf_counter() - begin)
+    return engine

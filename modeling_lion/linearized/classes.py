@@ -1,0 +1,217 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Classes of encoders that became linear, made by name from those of transformers when one is asked for:
+`LionBertConfig` (`model_type` "lion-bert"), `LionBertModel`, `LionBertForMaskedLM`, … A model type of its own keeps
+others from loading such weights as softmax by mistake.
+"""
+
+from importlib import import_module
+
+import transformers
+from huggingface_hub.dataclasses import strict
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.feature_extraction_auto import FEATURE_EXTRACTOR_MAPPING
+from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING, IMAGE_PROCESSOR_MAPPING_NAMES
+from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
+from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
+
+from ..attention.numerics import accumulation_dtype
+from ..private_apis import model_mappings, register_recorded_outputs, replace_registered_configs
+from .attention_functions import LINEARIZED_FORMS
+from .branch import KeptAttention, LinearBranch
+from .config import PREFIX, LinearizedConfig, parts_of
+from .model_inputs import read_table_again, with_tokens
+
+
+class LinearizedModel(PreTrainedModel):
+    """What encoders with LION inside share; the class of transformers comes behind it."""
+
+    def __init__(self, config: PreTrainedConfig, *inputs, **kwargs):
+        # Parts would choose for themselves, and stay softmax; what the caller has chosen for one stays.
+        for part, name in [(part, part._attn_implementation) for part in parts_of(config)]:
+            part._attn_implementation = name or "lion"
+        super().__init__(config, *inputs, **kwargs)
+        install_branches(self)
+        self.post_init()
+
+    def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
+        if requested_attention is None or requested_attention in LINEARIZED_FORMS:
+            return requested_attention or "lion"
+        return super().get_correct_attn_implementation(requested_attention, is_init_check)
+
+    @classmethod
+    def _can_set_attn_implementation(cls) -> bool:
+        # transformers would look for its attention interface in this file.
+        return True
+
+    def __reduce_ex__(self, protocol):
+        made, arguments, *state = super().__reduce_ex__(protocol)
+        if type(self) is not MODEL_CLASSES.get(self.source_class):
+            return made, arguments, *state
+        return empty_model, (self.source_class,), *state  # the class itself may not be found by its name
+
+    def initialize_weights(self):
+        # Parts of a model are of transformers' classes, which do not know a branch. Loaded weights stay.
+        super().initialize_weights()
+        for module in self.modules():
+            if isinstance(module, LinearBranch):
+                module.start()
+
+
+def empty_model(source_class: type[PreTrainedModel]) -> LinearizedModel:
+    """Without a state, for pickle and copies."""
+    model_class = linearized_model_class(source_class)
+    return model_class.__new__(model_class)
+
+
+def install_branches(model: PreTrainedModel, scalings: dict[str, float] | None = None) -> None:
+    """
+    Add LION's part to every attention module of `config.lion_layers`, on the device and in the dtype of the module.
+
+    Args:
+        scalings: by name of the module, of its scores, to start new heads with; `None` leaves the weights to
+            transformers.
+
+    Raises:
+        ValueError: if the configuration names a module that the model does not have.
+    """
+    config, base = model.config, model.base_model
+    for name, sizes in (config.lion_layers or {}).items():
+        try:
+            module = base.get_submodule(name)
+        except AttributeError:
+            raise ValueError(
+                f"`lion_layers` names {name!r}, which a {type(base).__name__} of this configuration does not have: "
+                "linearize the encoder again after its layers have changed."
+            ) from None
+        module.lion = KeptAttention(config) if sizes is None else LinearBranch(config, *sizes)
+        module.lion.has_sdpa = model._supports_sdpa
+        if sizes is not None and scalings is not None:
+            module.lion.start(scalings[name])
+            like = next(p for p in module.parameters() if p.is_floating_point())
+            module.lion.to(like.device, like.dtype)
+            if module.lion.decay is not None:
+                module.lion.decay.to(accumulation_dtype(like.dtype))
+            module.lion.train(module.training)
+    if any(isinstance(x, LinearBranch) and x.decay is not None for x in model.modules()):  # SPEC §5: they stay float32
+        model._keep_in_fp32_modules_strict = {*(model._keep_in_fp32_modules_strict or ()), "lion.decay"}
+    if isinstance(base, PreTrainedModel) and not isinstance(base, LinearizedModel):
+        base.__class__ = linearized_model_class(type(base))  # whose forward looks at its tokens
+    read_table_again(model)
+
+
+# Our classes, by the class of transformers that they are derived from.
+CONFIG_CLASSES: dict[type, type[PreTrainedConfig]] = {}
+MODEL_CLASSES: dict[type, type[PreTrainedModel]] = {}
+
+
+def linearized_config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
+    """
+    The class of configurations of encoders whose class was `base`; registered with the Auto classes. (Code that was
+    loaded from beside weights leaves that to transformers: other weights may come with another version of it.)
+    """
+    if base in CONFIG_CLASSES:
+        return CONFIG_CLASSES[base]
+    members = {"model_type": PREFIX + base.model_type, "__module__": __name__, "__doc__": LinearizedConfig.__doc__}
+    CONFIG_CLASSES[base] = config_class = strict(type(f"Lion{base.__name__}", (LinearizedConfig, base), members))
+    models = {name: tuple(map(linearized_model_class, found)) for name, found in auto_models(base).items()}
+    names = {auto_class: tuple(model.__name__ for model in found) for auto_class, found in models.items()}
+    config_class.auto_classes = {"AutoConfig": (config_class.__name__,)} | names
+    if not LazyConfigs.are_installed:
+        return config_class
+    AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
+    for mapping in (TOKENIZER_MAPPING, FEATURE_EXTRACTOR_MAPPING, PROCESSOR_MAPPING):
+        if base in mapping:
+            mapping.register(config_class, mapping[base], exist_ok=True)
+    if base in IMAGE_PROCESSOR_MAPPING:  # by names: the classes themselves may need torchvision
+        names = IMAGE_PROCESSOR_MAPPING_NAMES.get(base.model_type) or IMAGE_PROCESSOR_MAPPING[base]
+        IMAGE_PROCESSOR_MAPPING.register(config_class, names, exist_ok=True)
+    for auto_class, found in models.items():  # of several, `config.architectures` chooses
+        getattr(transformers, auto_class).register(config_class, found if len(found) > 1 else found[0], exist_ok=True)
+    return config_class
+
+
+def auto_models(base: type[PreTrainedConfig]) -> dict[str, tuple[type[PreTrainedModel], ...]]:
+    """The classes of transformers with such a configuration, by the name of the Auto class that loads them."""
+    models = {auto_class: mapping[base] for auto_class, mapping in model_mappings().items() if base in mapping}
+    models = {name: tuple(found) if isinstance(found, tuple | list) else (found,) for name, found in models.items()}
+    # AutoModel also loads what transformers loads by the class alone, such as the encoder of an encoder-decoder.
+    known = {model for found in models.values() for model in found}
+    models["AutoModel"] = (*models.get("AutoModel", ()), *(model for model in models_of(base) if model not in known))
+    return models
+
+
+def models_of(base: type[PreTrainedConfig]) -> list[type[PreTrainedModel]]:
+    """The classes of models with such a configuration, of its folder in transformers."""
+    if not base.__module__.startswith("transformers."):
+        return []
+    file = import_module(base.__module__.replace(".configuration_", ".modeling_"))
+    classes = (x for x in vars(file).values() if isinstance(x, type) and issubclass(x, PreTrainedModel))
+    return [x for x in classes if x.config_class is base and "pretrained" not in x.__name__.lower()]
+
+
+def linearized_model_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]:
+    """The class of models that were a `base`."""
+    if base not in MODEL_CLASSES:
+        members = {"config_class": linearized_config_class(base.config_class), "source_class": base}
+        members |= {"__module__": __name__, "__doc__": base.__doc__, "forward": with_tokens(base.forward)}
+        if base not in MODEL_CLASSES:  # making the class of the configuration may have made this one, too
+            MODEL_CLASSES[base] = made = type(f"Lion{base.__name__}", (LinearizedModel, base), members)
+            register_recorded_outputs(made)
+    return MODEL_CLASSES[base]
+
+
+def class_by_name(name: str) -> type:
+    """
+    A class of this file by its name, such as "LionBertModel".
+
+    Raises:
+        AttributeError: if transformers has no class of the name without "Lion".
+    """
+    made = (*CONFIG_CLASSES.values(), *MODEL_CLASSES.values())
+    if (found := next((x for x in made if x.__name__ == name), None)) is not None:
+        return found
+    base = getattr(transformers, name.removeprefix("Lion"), None) if name.startswith("Lion") else None
+    if isinstance(base, type) and issubclass(base, PreTrainedConfig):
+        return linearized_config_class(base)
+    if isinstance(base, type) and issubclass(base, PreTrainedModel) and base.config_class is not None:
+        return linearized_model_class(base)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __getattr__(name: str) -> type:
+    """Classes by name, for pickle and for code that is saved beside weights."""
+    return class_by_name(name)
+
+
+class LazyConfigs(dict):
+    """
+    transformers' registered configuration classes by model type, of which those of this file are made when they are
+    asked for: making all at import would import a file of transformers for each.
+    """
+
+    are_installed = False
+
+    def __contains__(self, model_type: object) -> bool:
+        return super().__contains__(model_type) or source_type(model_type) is not None
+
+    def __missing__(self, model_type: str) -> type[PreTrainedConfig]:
+        source = source_type(model_type)
+        if source is None:
+            raise KeyError(model_type)
+        return linearized_config_class(CONFIG_MAPPING[source])
+
+
+def source_type(model_type: object) -> str | None:
+    """The model type of transformers in "lion-<model type>", or `None`."""
+    if not isinstance(model_type, str) or not model_type.startswith(PREFIX):
+        return None
+    source = model_type.removeprefix(PREFIX)
+    return source if source in CONFIG_MAPPING else None
+
+
+def make_configs_lazily() -> None:
+    """Let transformers' Auto classes find the classes of this file by their model types."""
+    LazyConfigs.are_installed = True
+    replace_registered_configs(lambda configs: configs if isinstance(configs, LazyConfigs) else LazyConfigs(configs))

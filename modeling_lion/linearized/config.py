@@ -1,0 +1,123 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The fields that the configuration of an encoder gets when it becomes linear (SPEC §13)."""
+
+import os
+from collections.abc import Iterator
+from typing import Literal
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+
+from configuration_lion.registry import FEATURE_MAPS, MIXERS, unknown
+
+from ..attention.lion_attention import DECAYS_ONLY
+
+
+PREFIX = "lion-"  # of `model_type`
+
+
+def linearized_feature_maps() -> list[str]:
+    """Positive ones, and one that only heads inside other encoders have (branch.py)."""
+    return [*(name for name, feature_map in FEATURE_MAPS.items() if feature_map.is_positive), "scaled_hedgehog"]
+
+
+def linearized_mixers() -> list[str]:
+    """The mixers of linear attention whose decays can be made of keys."""
+    return [name for name, mixer in MIXERS.items() if getattr(mixer, "decay_of_keys", None) is not None]
+
+
+def check_linearized_mixer(name: str) -> None:
+    """Raise a ValueError for a mixer that cannot be inside another encoder, which says why."""
+    possible = linearized_mixers()
+    if name in possible:
+        return
+    if name not in MIXERS:
+        raise ValueError(unknown("mixer", name, dict.fromkeys(possible), "register_mixer"))
+    if MIXERS[name].needs == DECAYS_ONLY:
+        why = (
+            "its class does not say how decays are made of keys, by a static method `decay_of_keys(num_heads, "
+            "head_dim)` (modeling_lion.mixers.mixer.Mixer)"
+        )
+    else:
+        why = "it is not linear attention with decays, which is what can be put inside another encoder"
+    raise ValueError(f"`mixer` is {name!r}: {why}. Give one of {', '.join(map(repr, possible))}.")
+
+
+def is_lion(config: PreTrainedConfig) -> bool:
+    """Whether a configuration is of a model of this package: a LION, or an encoder that became linear."""
+    return config.model_type == "lion" or config.model_type.startswith(PREFIX)
+
+
+def type_of_source(config: PreTrainedConfig) -> str:
+    """The `model_type` of transformers' encoder, also of one that became linear."""
+    return config.model_type.removeprefix(PREFIX)
+
+
+@strict
+class LinearizedConfig(PreTrainedConfig):
+    """
+    Args:
+        lion_layers: by name within the base model, each attention module: its number of heads and their dimension if
+            it is linear, `None` if it keeps softmax. `linearize` finds them.
+        lion_mixer: decays of the linear sum: "lit" (none), "decay" (one number per head), "selective" (from the key of
+            each token), or those of another registered mixer (`Mixer.decay_of_keys`).
+        lion_feature_map: φ, a name of `LionConfig.feature_map` but "identity", or "scaled_hedgehog".
+        lion_window: tokens on each side that softmax reads; those beyond are in the linear sum. 0: all tokens are in
+            the linear sum.
+        lion_exact_length: texts of at most so many real tokens are computed by the encoder's own attention; images
+            of at most so many patches, prefix tokens such as CLS included.
+        lion_positions: "cyclic" reads a table of positions again where a text is longer; `None` refuses such texts.
+        lion_position_table: the name of that table within the base model and its first position; `None` without one.
+    """
+
+    # Names of the classes of this type, for each Auto class.
+    auto_classes = {}
+    # Writes the code that loads this class; `None` if that code was loaded from beside the weights.
+    write_code = None
+
+    lion_layers: dict | None = None
+    lion_mixer: str = "lit"
+    lion_feature_map: str = "hedgehog"
+    lion_window: int = 64
+    lion_exact_length: int = 0
+    lion_positions: Literal["cyclic"] | None = None
+    lion_position_table: list | tuple | None = None
+
+    @property
+    def has_longest_text(self) -> bool:
+        """Whether a table of positions, which is not cyclic, limits the length of a text."""
+        return self.lion_position_table is not None and self.lion_positions is None
+
+    def validate_lion(self):
+        check_linearized_mixer(self.lion_mixer)
+        if self.lion_feature_map not in linearized_feature_maps():
+            names = ", ".join(map(repr, linearized_feature_maps()))
+            raise ValueError(f"`feature_map` is {self.lion_feature_map!r}; give a positive one: {names}.")
+        for name in ("lion_window", "lion_exact_length"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"`{name.removeprefix('lion_')}` is {getattr(self, name)}; give 0 or more tokens.")
+
+    def save_pretrained(self, save_directory: str | os.PathLike, **kwargs):
+        """
+        `PreTrainedConfig.save_pretrained`, with an `auto_map` of all classes for this type and, from the installed
+        package, with the code that it refers to.
+        """
+        # Instead of an `auto_map` of the source, whose classes would compute softmax.
+        saved = self.architectures or ()
+        chosen = {name: next((x for x in found if x in saved), found[0]) for name, found in self.auto_classes.items()}
+        file = "modeling_lion" if self.write_code is not None else type(self).__module__.rpartition(".")[2]
+        self.auto_map = {name: f"{file}.{model}" for name, model in chosen.items()}
+        if self.write_code is not None:
+            parts = [MIXERS[self.lion_mixer]]
+            if self.lion_feature_map in FEATURE_MAPS:
+                parts.append(FEATURE_MAPS[self.lion_feature_map].function)
+            self.auto_map = self.write_code(save_directory, parts, self.auto_map)
+        super().save_pretrained(save_directory, **kwargs)
+
+
+def parts_of(config: PreTrainedConfig) -> Iterator[PreTrainedConfig]:
+    """A configuration, and after it those of its parts."""
+    yield config
+    for name in config.sub_configs:
+        if isinstance(part := getattr(config, name, None), PreTrainedConfig):
+            yield from parts_of(part)

@@ -1,0 +1,186 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+`linearize`: LION instead of attention inside an encoder of transformers (SPEC §13).
+
+probe.py finds what becomes linear.
+"""
+
+import copy
+from collections.abc import Iterable
+from typing import Any
+
+from huggingface_hub.errors import StrictDataclassError
+from torch import Tensor, nn
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from ..private_apis import forget_weight_conversions
+from .classes import install_branches, linearized_config_class, linearized_model_class
+from .config import LinearizedConfig
+from .probe import FoundAttention, run_once
+
+
+# The longest default of `exact_length`.
+LONGEST_EXACT = 512
+
+
+def linearize(
+    model: PreTrainedModel,
+    *,
+    layers: str | Iterable[int] = "all",
+    mixer: str = "lit",
+    feature_map: str = "hedgehog",
+    window: int = 64,
+    exact_length: int | None = None,
+    positions: str | None = None,
+    example_inputs: dict[str, Tensor] | None = None,
+) -> PreTrainedModel:
+    """
+    Give an encoder of transformers linear attention beyond a length (SPEC §13). The model itself is changed and
+    returned: its class becomes `Lion<Class>`, its `model_type` "lion-<type>". All weights, heads, hooks, its dtype,
+    device and mode stay; each attention module gets a part named `lion`, new weights included, which have to be
+    trained (examples/distill.py) before longer texts are read well. Its configuration is a copy of the one it had,
+    which stays as it was. `model.set_attn_implementation("sdpa")` gives the encoder as it was, `"lion"` the linear one
+    again.
+
+    Args:
+        model: any encoder whose layers call transformers' attention interface, with or without a head.
+        layers: which attention modules become linear: "all", "global" (those without a window), "alternate" (every
+            other one, from the first on) or indices. Others keep softmax, in linear time if they have a window.
+        mixer: the decays of the linear sum (SPEC §2): "lit", "decay", "selective", or a mixer of your own that has
+            `decay_of_keys` (`modeling_lion.register_mixer`).
+        feature_map: φ, a name of `LionConfig.feature_map` but "identity", or "scaled_hedgehog": features of a learnt
+            size, which take a fifth off the error of distillation.
+        window: tokens on each side that softmax reads; 0 for none: the linear sum has all tokens, as in the paper.
+        exact_length: texts of at most so many real tokens (images: patches and prefix tokens) are computed by the
+            encoder's own attention, to the bit. By default the length the encoder was trained with, at most 512.
+        positions: "cyclic" to read a table of positions again in texts longer than it; they are refused otherwise.
+        example_inputs: a small input to run the model with, for models whose inputs cannot be made from their
+            configuration.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: if an attention module cannot become linear, or an argument is wrong. Nothing has changed then.
+        TypeError: if the model is no `PreTrainedModel`.
+    """
+    if not isinstance(model, PreTrainedModel):
+        raise TypeError(
+            f"linearize takes a model of transformers, not a {type(model).__name__}: of a SentenceTransformer give "
+            "`encoder[0].auto_model`; of a PEFT model the one before `get_peft_model`."
+        )
+    if isinstance(model.config, LinearizedConfig):
+        raise ValueError(
+            f"This {type(model).__name__} is linear already: load its source again, or set `lion_exact_length` in its "
+            "configuration."
+        )
+    findings = run_once(model, example_inputs)
+    found = list(findings.attention.values())
+    check_found(model, found)
+    chosen = chosen_modules(found, layers)
+    for one in found:
+        if one.problem is not None:
+            reason = f"{type(model).__name__} cannot become linear: {one.name} {one.problem}."
+            raise ValueError(reason + advice_on_encoder(model, found))
+    fields = {
+        "lion_layers": {one.name: [one.num_heads, one.head_dim] if one in chosen else None for one in found},
+        "lion_mixer": mixer,
+        "lion_feature_map": feature_map,
+        "lion_window": window,
+        "lion_exact_length": default_exact_length(model, found) if exact_length is None else exact_length,
+        "lion_positions": positions,
+        "lion_position_table": findings.position_table,
+    }
+    if positions is not None:
+        check_can_wrap(model, findings.position_table)
+    config_class = linearized_config_class(type(model.config))
+    try:
+        config_class(**model.config.to_dict() | {"model_type": config_class.model_type} | fields)
+    except StrictDataclassError as error:
+        raise ValueError(str(error.__cause__)) from error
+    own_config(model)
+    for name, value in fields.items():
+        setattr_plainly(model.config, name, value)
+    model.config.__class__ = config_class
+    model.__class__ = linearized_model_class(type(model))
+    model.config.architectures = [type(model).__name__]
+    forget_weight_conversions(model)
+    install_branches(model, {one.name: one.scaling for one in found})
+    model.set_attn_implementation("lion")
+    return model
+
+
+def advice_on_encoder(model: PreTrainedModel, found: list[FoundAttention]) -> str:
+    """For a model of an encoder and a decoder: where its encoder is, or that this cannot become linear either."""
+    encoder = model.get_encoder() if model.config.is_encoder_decoder else model
+    path = next((name for name, module in model.named_modules() if module is encoder), "")
+    if not path:
+        return ""
+    inside = next(name for name, module in model.base_model.named_modules() if module is encoder)
+    blocked = next((one for one in found if one.problem is not None and one.name.startswith(f"{inside}.")), None)
+    if blocked is None:
+        return f" Give its encoder alone, `model.{path}`."
+    return f" Its encoder alone, `model.{path}`, cannot either: {blocked.name} {blocked.problem}."
+
+
+def own_config(model: PreTrainedModel) -> None:
+    """Give a model, and all of its modules, a copy of its configuration: other models may be made from it."""
+    copies: dict[int, Any] = {}  # of the configuration and its parts, by the identity of what they are copies of
+    copy.deepcopy(model.config, copies)
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if isinstance(value, PreTrainedConfig) and id(value) in copies:
+                setattr(module, name, copies[id(value)])
+
+
+def setattr_plainly(config: PreTrainedConfig, name: str, value: Any) -> None:
+    """Set a field that the class of the configuration does not have yet."""
+    object.__setattr__(config, name, value)
+
+
+def chosen_modules(found: list[FoundAttention], layers: str | Iterable[int]) -> list[FoundAttention]:
+    """The modules that become linear."""
+    if layers == "all":
+        return found
+    if layers == "global":
+        if not (chosen := [one for one in found if not one.has_window]):
+            raise ValueError('`layers` is "global", and all layers of this model have a window: give "all".')
+        return chosen
+    if layers == "alternate":
+        return found[::2]
+    is_sequence = isinstance(layers, Iterable) and not isinstance(layers, str)
+    layers = list(layers) if is_sequence else layers
+    if not is_sequence or not all(isinstance(index, int) for index in layers):
+        raise ValueError(f'`layers` is {layers!r}; give "all", "global", "alternate" or indices, as [0, 2].')
+    if wrong := [index for index in layers if not 0 <= index < len(found)]:
+        raise ValueError(f"`layers` has {wrong[0]}, and the model has layers 0 to {len(found) - 1}.")
+    return [found[index] for index in layers]
+
+
+def check_found(model: PreTrainedModel, found: list[FoundAttention]) -> None:
+    if not found:
+        raise ValueError(
+            f"{type(model).__name__} (`model_type` {model.config.model_type!r}) does not call transformers' attention "
+            "interface, so that nothing can replace its attention. docs/compatibility.md lists the models "
+            "that do."
+        )
+
+
+def check_can_wrap(model: PreTrainedModel, table: tuple[str, int] | None) -> None:
+    """Raise a ValueError if a table of positions computes its positions itself."""
+    if table is not None and type(model.base_model.get_submodule(table[0])).forward is not nn.Embedding.forward:
+        raise ValueError(
+            f"`positions` is given, and {type(model).__name__} computes the rows of its table of positions "
+            f"({table[0]}) where they cannot be changed: leave `positions` out."
+        )
+
+
+def default_exact_length(model: PreTrainedModel, found: list[FoundAttention]) -> int:
+    """
+    The length that the encoder was trained with, where its configuration says it, at most 512: its positions, or the
+    patches and prefix tokens of an image.
+    """
+    length = max(one.length for one in found)  # of an input of the size that the configuration says
+    if model.main_input_name in ("input_ids", "input_values") and not hasattr(model.config, "max_length"):
+        length = getattr(model.config, "max_position_embeddings", None)
+    return LONGEST_EXACT if not isinstance(length, int) or length < 1 else min(length, LONGEST_EXACT)

@@ -1,0 +1,91 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Checks of the inputs of a model."""
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig
+
+from ..attention.tracing import is_readable, is_tracing
+
+
+def check_inputs(
+    config: PreTrainedConfig,
+    input_ids: Tensor | None,
+    inputs_embeds: Tensor | None,
+    pixel_values: Tensor | None,
+    position_ids: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    past_key_values: object = None,
+) -> None:
+    """
+    Raise a ValueError for inputs of the other modality, for both `input_ids` and `inputs_embeds`, for a wrong shape,
+    for a cache of keys and values, and for more tokens than absolute positions, unless `position_ids` or borders of
+    packed sequences are given.
+    """
+    if past_key_values is not None:
+        raise ValueError(
+            f"LION has no cache of keys and values: leave out `past_key_values` ({type(past_key_values).__name__}). "
+            "Prefix tuning writes into one; prompt tuning and LoRA do not."
+        )
+    is_text = config.modality == "text"
+    if is_text and pixel_values is not None:
+        raise ValueError('This LionModel has `modality="text"`: pass `input_ids`, not `pixel_values`.')
+    if is_text and (input_ids is None) == (inputs_embeds is None):
+        raise ValueError("Pass either `input_ids` or `inputs_embeds`.")
+    for name, inputs, width in (
+        ("input_ids", input_ids, ()),
+        ("inputs_embeds", inputs_embeds, (config.hidden_size,)),
+    ):
+        if inputs is not None and (inputs.shape[2:] != width or inputs.dim() < 2 or inputs.shape[1] == 0):
+            shape = ", ".join(("batch", "length", *map(str, width)))
+            raise ValueError(f"`{name}` must be ({shape}), with a length above 0; got {tuple(inputs.shape)}.")
+    if not is_text and (pixel_values is None or input_ids is not None or inputs_embeds is not None):
+        raise ValueError('This LionModel has `modality="image"`: pass `pixel_values=...`, by name, and no text.')
+    if is_text and position_ids is not None:
+        check_shape("position_ids", position_ids, (input_ids if inputs_embeds is None else inputs_embeds).shape[:2])
+    has_table = is_text and config.position_embedding_type == "absolute"
+    if has_table and position_ids is None and cu_seqlens is None:
+        length = (input_ids if inputs_embeds is None else inputs_embeds).shape[1]
+        if length > config.context_length:
+            raise ValueError(
+                f"The input has {length} tokens, but `max_position_embeddings` is {config.context_length}: "
+                "truncate the input (tokenizer(..., truncation=True)), or use a model with "
+                '`position_embedding_type` "none" or "cyclic".'
+            )
+
+
+def check_one_row(config: PreTrainedConfig, options: dict) -> None:
+    """Raise a ValueError if more than the last hidden states are asked for of rows that are computed as one."""
+    for name in ("output_attentions", "output_hidden_states"):
+        if options.get(name, getattr(config, name)):
+            raise ValueError(
+                f"Sequences are packed differently in different rows, so that `{name}` would have one row for all: "
+                "pack them into one row (as DataCollatorWithFlattening does)."
+            )
+
+
+def check_shape(name: str, ids: Tensor, shape: torch.Size) -> None:
+    """Raise a ValueError unless `ids` are integers that fit a text of `shape`, (batch, length)."""
+    if is_tracing(ids):
+        return
+    if ids.shape not in (shape, (1, shape[1])):
+        raise ValueError(f"`{name}` must be (batch, length) = {tuple(shape)}, or one row; got {tuple(ids.shape)}.")
+    if ids.is_floating_point():
+        raise ValueError(f"`{name}` must be integers; got {ids.dtype}.")
+
+
+def check_ids(name: str, ids: Tensor, size: int, field: str, shape: torch.Size) -> None:
+    """
+    `check_shape`, and raise a ValueError for indices outside a table of `size` rows, if reading them costs nothing.
+    Index 0 is allowed for an empty table: tokenizers give every token a type.
+    """
+    check_shape(name, ids, shape)
+    if ids.device.type != "cpu" or not is_readable(ids) or not ids.numel():
+        return
+    low, high = (x.item() for x in ids.aminmax())
+    highest = max(size - 1, 0)
+    if low < 0 or high > highest:
+        raise ValueError(
+            f"`{name}` holds {low if low < 0 else high}, outside 0 to {highest} (`{field}` is {size}): use the "
+            "tokenizer this model was trained with, or make the table larger (resize_token_embeddings for words)."
+        )

@@ -1,0 +1,111 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Rotary positions (SPEC §12; Su et al., RoFormer, 2021): queries and keys rotated by angles proportional to the
+position, with transformers' frequencies and rotation. Frequencies that depend on the length of a text ("dynamic",
+"longrope") use its own length here, so that padding, packing and other texts have no effect (SPEC §4); in transformers
+they use the longest text so far.
+"""
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.phi.modeling_phi import apply_rotary_pos_emb
+
+from configuration_lion.configuration_lion import SCALED_BY_LENGTH
+
+from ..attention.decay_mask import wide_dtype
+from ..attention.numerics import accumulation_dtype
+from ..private_apis import phi_rotary_embedding
+from .halo import reach_of
+from .layout import Layout, PositionEmbeddings
+
+
+class LionRotaryEmbedding(phi_rotary_embedding()):
+    """
+    Cosines and sines of the angles at given positions, for one layer type. transformers computes the frequencies; it
+    recognises this class by its name, to recompute them in a model that is loaded through the meta device.
+
+    Attributes:
+        reach: how many tokens on both sides of a segment layers with a window see, and need the angles of.
+    """
+
+    def __init__(self, config: PreTrainedConfig, layer_type: str | None = None, **kwargs):
+        super().__init__(config, **kwargs)  # `device`, before transformers 5.23
+        has_window = layer_type == "sliding_attention" or layer_type == "linear_attention" and config.local_window > 0
+        self.reach = reach_of(config, layer_type) if has_window else 0
+
+    def _apply(self, fn, recurse: bool = True):
+        # Frequencies stay float32 in a model cast to half precision: rounded, token 500 would be a radian off.
+        inv_freq = self.inv_freq
+        super()._apply(fn, recurse)
+        if self.inv_freq.dtype in (torch.bfloat16, torch.float16):
+            self.inv_freq = inv_freq.to(self.inv_freq.device)
+        return self
+
+    @torch.no_grad()
+    def forward(self, x: Tensor, position_ids: Tensor, sequence_lengths: Tensor | None = None) -> PositionEmbeddings:
+        """
+        Args:
+            x: of the dtype and on the device of the hidden states.
+            position_ids: `(batch or 1, length)`.
+            sequence_lengths: that of a `Layout`, if frequencies depend on it; `None` for one sequence per row.
+
+        Returns:
+            cos and sin, `(batch or 1, length, rotary_dim)`, float32 (float64 for float64). Angles are computed in
+            float64 where the device has it: in float32, those of the millionth token would be off by hundredths.
+        """
+        wide, dtype = wide_dtype(x.device), accumulation_dtype(x.dtype)
+        if sequence_lengths is None:
+            sequence_lengths = position_ids.amax(dim=1, keepdim=True) + 1
+        inv_freq = self.frequencies(sequence_lengths).to(x.device, wide)
+        angles = position_ids.unsqueeze(-1).to(x.device, wide) * inv_freq
+        tables = ((table * self.attention_scaling).to(dtype) for table in (angles.cos(), angles.sin()))
+        return tuple(torch.cat((table, table), dim=-1) for table in tables)
+
+    def frequencies(self, sequence_lengths: Tensor) -> Tensor:
+        """`(pairs of channels,)` or, if they depend on the length, `(batch or 1, length or 1, pairs of channels)`."""
+        if self.rope_type not in SCALED_BY_LENGTH:
+            return self.inv_freq
+        lengths, frequencies = sequence_lengths.unsqueeze(-1), ROPE_INIT_FUNCTIONS[self.rope_type]
+        if self.rope_type == "dynamic":
+            return frequencies(self.config, lengths.device, seq_len=lengths)[0]
+        trained = self.config.rope_parameters["original_max_position_embeddings"]
+        short, long = (frequencies(self.config, lengths.device, seq_len=n)[0] for n in (trained, trained + 1))
+        return torch.where(lengths > trained, long, short)
+
+
+def rotary_embeddings(config: PreTrainedConfig) -> nn.ModuleDict:
+    """A `LionRotaryEmbedding` for each layer type of the model that has rotary positions."""
+    configs = {layer_type: config.rope_config(layer_type) for layer_type in sorted(config.layer_types_in_use)}
+    return nn.ModuleDict({name: LionRotaryEmbedding(own, name) for name, own in configs.items() if own is not None})
+
+
+def rotary_tables(embeddings: nn.ModuleDict, x: Tensor, layout: Layout) -> dict[str, PositionEmbeddings]:
+    """Cosines and sines by layer type, for the tokens of a layout and those around it that a window sees."""
+    return {
+        layer_type: embedding(x, layout.positions_around(embedding.reach), layout.sequence_lengths)
+        for layer_type, embedding in embeddings.items()
+    }
+
+
+def rotate(
+    query: Tensor, key: Tensor, position_embeddings: PositionEmbeddings | None, heads_dim: int
+) -> tuple[Tensor, Tensor]:
+    """
+    Rotate queries and keys, `(..., head_dim)`, by their positions. Computed in the dtype of the tables and returned in
+    the dtype of the query. Channels from `rotary_dim` on are not rotated.
+
+    Args:
+        position_embeddings: cos and sin; `None` for layers without rotary positions.
+        heads_dim: the dimension of the heads, 1 or 2.
+    """
+    if position_embeddings is None:
+        return query, key
+    rotary_dim = position_embeddings[0].shape[-1]
+    rotated, rest = zip(*(x.tensor_split((rotary_dim,), dim=-1) for x in (query, key)), strict=True)
+    rotated = apply_rotary_pos_emb(*rotated, *position_embeddings, unsqueeze_dim=heads_dim)
+    query, key = (x.to(query.dtype) for x in rotated)
+    if rest[0].shape[-1]:
+        query, key = (torch.cat(parts, dim=-1) for parts in zip((query, key), rest, strict=True))
+    return query, key

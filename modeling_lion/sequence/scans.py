@@ -1,0 +1,143 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The orders in which the patches of an image are scanned (SPEC §6), and attention along them.
+
+A patch order is an entry in a table: a curve through a grid of any size. It is followed twice, through the grid and
+through its transpose, with M = (M¹ + M²) / 2, each M along its own curve, with its own decays: numerators and
+denominators add.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig
+
+from ..attention.decay_mask import LogDecay, is_per_head
+from ..attention.numerics import normalize, without_autocast
+from ..tokens import Tokens
+from .conv_borders import ConvBorders
+from .halo import WithHalo, has_neighbours
+from .layout import Layout
+
+
+def snake(grid: Tensor) -> Tensor:
+    """The elements of `(rows, columns)` along the rows: even rows left to right, odd rows right to left."""
+    is_odd = torch.arange(grid.shape[0], device=grid.device).unsqueeze(1) % 2 == 1
+    return torch.where(is_odd, grid.flip(1), grid).flatten()
+
+
+CURVES = {"snake": snake}
+
+
+def scan_orders(
+    patch_order: str, rows: int, columns: int, num_prefix_tokens: int = 1, device: torch.device | None = None
+) -> Tensor:
+    """
+    A curve and its transpose, as positions in the raster sequence of a CLS token, or of `num_prefix_tokens`, and
+    rows x columns patches.
+
+    Returns:
+        `(2, num_prefix_tokens + rows * columns)`, int64; the tokens before the patches are first in both.
+    """
+    curve = CURVES[patch_order]
+    tokens = torch.arange(num_prefix_tokens + rows * columns, device=device)
+    first, patches = tokens.tensor_split((num_prefix_tokens,))
+    grid = patches.view(rows, columns)
+    return torch.stack([torch.cat((first, along)) for along in (curve(grid), curve(grid.T))])
+
+
+@dataclass
+class ImageLayout(Layout):
+    """
+    The tokens of images: CLS and other prefix tokens, then the patches, row by row.
+
+    Attributes:
+        scans: the orders in which tokens are read (`scan_orders`); `None` for the raster order.
+        convolved: the tokens as convolutions see them, which do not cross the borders of the prefix tokens.
+    """
+
+    scans: Tensor | None = None
+    convolved: Tokens = field(default_factory=Tokens)
+
+    def with_halo(self, hidden_states: Tensor, reach: int) -> WithHalo:
+        return WithHalo(hidden_states, self.convolved)
+
+    def along(self, attention: Callable) -> Callable:
+        return attention if self.scans is None else partial(scan_attention, attention, scans=self.scans)
+
+
+def image_layout(
+    config: PreTrainedConfig, hidden_states: Tensor, grid: tuple[int, int], is_real: Tensor | None
+) -> ImageLayout:
+    """
+    Args:
+        hidden_states: `(batch, length, hidden_size)`.
+        grid: rows and columns of patches.
+        is_real: False for padding, `(batch, length)`, bool; `None` without padding.
+    """
+    scans = None
+    if config.num_scans > 1:
+        scans = scan_orders(config.patch_order, *grid, config.num_prefix_tokens, device=hidden_states.device)
+    tokens = convolved = Tokens(is_real)
+    if is_real is not None and has_neighbours(config):
+        first = torch.arange(config.num_prefix_tokens + 1, device=hidden_states.device)
+        borders = torch.cat((first, first.new_full((1,), hidden_states.shape[1])))
+        tokens, convolved = tokens.with_order(), Tokens(is_real, borders).with_order()
+    conv_borders = ConvBorders.of(config, hidden_states, None)
+    return ImageLayout(tokens, conv_borders=conv_borders, scans=scans, convolved=convolved)
+
+
+def scan_attention(
+    attention: Callable,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    log_decay: LogDecay,
+    *,
+    scans: Tensor,
+    normalization: str,
+    returns_sums: bool = False,
+    **kwargs,
+) -> tuple[Tensor | tuple[Tensor, Tensor], Tensor | None]:
+    """
+    Attention along several scans at once, each with its own set of heads; their numerators and denominators add.
+
+    Args:
+        attention: `lion_attention` in any form.
+        query, key, value: in raster order, `(batch, heads, length, dim)`.
+        log_decay: in raster order, for `scans * heads` heads.
+        scans: permutations of the raster order, `(scans, length)`.
+        normalization, returns_sums: as in `lion_attention`.
+
+    Returns:
+        As `lion_attention`, in raster order.
+    """
+    heads, raster = query.shape[1], scans.argsort(dim=1)
+
+    def along_scans(x):  # no annotation: torch.compile of torch 2.9 cannot make unions of types on Python 3.10
+        if x is None or is_per_head(x):
+            return x
+        return torch.cat([d[:, :, s] for d, s in zip(x.split(heads, 1), scans, strict=True)], dim=1)
+
+    def mean_in_raster_order(x: Tensor) -> Tensor:
+        return sum(y[:, :, r] for y, r in zip(x.split(heads, 1), raster, strict=True)) / len(scans)
+
+    forward = along_scans(log_decay.forward)
+    log_decay = LogDecay(
+        forward, forward if log_decay.backward is log_decay.forward else along_scans(log_decay.backward)
+    )
+    inputs = (torch.cat([x[:, :, s] for s in scans], dim=1) for x in (query, key, value))
+    sums, weights = attention(*inputs, log_decay, returns_sums=True, **kwargs)
+    if weights is not None:
+        weights = [y[..., r] for y, r in zip(weights.split(heads, 1), raster, strict=True)]
+        weights = mean_in_raster_order(torch.cat(weights, dim=1))
+    if returns_sums or weights is None:
+        sums = tuple(mean_in_raster_order(x) for x in sums)
+        return sums if returns_sums else normalize(*sums, normalization, query.shape[-1]).to(value.dtype), weights
+    weights = normalize(weights, weights.sum(-1, keepdim=True), normalization, query.shape[-1])
+    with without_autocast(value):  # from the weights, so that they have a gradient
+        output = weights @ value.to(weights.dtype)
+    return output.to(value.dtype), weights.to(value.dtype)

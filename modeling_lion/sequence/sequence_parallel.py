@@ -1,0 +1,378 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Sequence parallelism: several processes share a sequence, a segment each (sequence/segments.py). What they exchange,
+its gradients, and the methods of a model for it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad
+from transformers import PreTrainedConfig
+
+from ..attention.decay_mask import LogDecay, wide_dtype
+from ..attention.numerics import accumulation_dtype
+from ..attention.tracing import is_tracing
+from ..tokens import take_tokens
+from .border_states import BorderStates, pass_borders, segment_attention, segment_states
+from .halo import Halo, WithHalo
+from .layout import Layout
+from .segments import what_is_full
+
+
+PER_TOKEN = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds", "labels")
+
+
+@dataclass
+class SharedLayout(Layout):
+    """
+    A batch of sequences of which this process has one segment.
+
+    Attributes:
+        group: the processes, in the order of their segments.
+        counts: number of real tokens of each row in each segment, `(num_segments, batch)`, int64.
+        lengths: number of tokens of each segment, with padding.
+        has_inner_padding: whether there is padding between real tokens of a sequence.
+    """
+
+    group: "dist.ProcessGroup | None" = None
+    counts: Tensor | None = None
+    lengths: tuple[int, ...] = ()
+    has_inner_padding: bool = False
+
+    is_segment = True
+
+    def check_positions(self) -> None:
+        """Raise a ValueError, in all processes, if a sequence restarts within a segment."""
+        starts = self.tokens.position_ids == 0
+        if self.tokens.is_real is not None:
+            starts = starts & self.tokens.is_real
+        starts = starts.any(1) & (self.tokens_before().squeeze(1) > 0)
+        if gather(starts.any().long(), self.group).any():
+            raise ValueError(
+                "`position_ids` start again where another process goes on: processes that share a sequence take one "
+                "sequence a row, not packed ones."
+            )
+
+    def tokens_before(self) -> Tensor:
+        """The number of real tokens of each row before this segment, `(batch, 1)`."""
+        return self.counts[: dist.get_rank(self.group)].sum(dim=0).unsqueeze(1)
+
+    def with_halo(self, hidden_states: Tensor, reach: int) -> WithHalo:
+        is_real = self.tokens.is_real
+        halo = self.halo(hidden_states, is_real, reach)
+        return super().with_halo(hidden_states, reach) if halo is None else halo.with_halo(hidden_states, is_real)
+
+    def positions_around(self, reach: int) -> Tensor:
+        positions = self.tokens.position_ids
+        if reach == 0:
+            return positions
+        positions = positions.unsqueeze(-1).to(wide_dtype(positions.device))
+        around = self.halo(positions, None, reach).with_halo(positions, None)
+        return around.hidden_states.squeeze(-1).long()
+
+    def along(self, attention: Callable) -> Callable:
+        return partial(self.attend, attention)
+
+    def attend(
+        self, attention: Callable, query: Tensor, key: Tensor, value: Tensor, log_decay: LogDecay, **options
+    ) -> tuple[Tensor, None]:
+        """`segment_attention`, after an exchange of border states with the other processes."""
+        sent = segment_states(key, value, log_decay, options["head_directions"])
+        states = self.exchange(sent)
+        return segment_attention(attention, query, key, value, log_decay, border_states=states, **options)
+
+    def mask(self, mixer_class: type, config: PreTrainedConfig, hidden_states: Tensor) -> None:
+        """No mask: softmax layers have windows here, which need none."""
+
+    def pool(self, hidden_states: Tensor, reduce: Callable[[Tensor, Tensor | None], Tensor], pooling: str) -> Tensor:
+        """The first real token (`"cls"`) or the mean of all real tokens (`"mean"`) of whole sequences."""
+        weights = torch.ones(hidden_states.shape[:2], dtype=torch.bool, device=hidden_states.device)
+        if self.tokens.is_real is not None:
+            weights = self.tokens.is_real
+        total = self.counts.sum(dim=0).clamp(min=1)
+        if pooling == "cls":
+            weights = weights & (self.tokens_before() + weights.cumsum(dim=1) == 1)
+            total = torch.ones_like(total)
+        pooled = (hidden_states * weights.unsqueeze(-1).to(hidden_states.dtype)).sum(dim=1)
+        return SumOverProcesses.apply(pooled, self.group) / total.unsqueeze(1).to(pooled.dtype)
+
+    def halo(self, hidden_states: Tensor, is_real: Tensor | None, radius: int) -> Halo | None:
+        """
+        The halo of this segment, `radius` tokens on both sides, the nearest real ones if there is inner padding;
+        differentiable. `None` for a radius of 0.
+        """
+        if radius == 0:
+            return None
+        rank, own = dist.get_rank(self.group), min(radius, hidden_states.shape[1])
+        real = torch.ones_like(hidden_states[..., 0]) if is_real is None else is_real
+        marked = torch.cat((hidden_states, real.unsqueeze(-1).to(hidden_states.dtype)), dim=-1)
+        first, last = (x.to(accumulation_dtype(x.dtype)) for x in (self.first(marked, own), self.last(marked, own)))
+        absent = radius - own
+        edges = torch.stack((pad(first, (0, 0, 0, absent)), pad(last, (0, 0, absent, 0))))
+        first, last = GatherEdges.apply(edges, self.group).unbind(1)
+        sizes = [min(radius, length) for length in self.lengths]
+        before = [x[:, radius - n :] for x, n in zip(last[:rank], sizes[:rank], strict=True)]
+        after = [x[:, :n] for x, n in zip(first[rank + 1 :], sizes[rank + 1 :], strict=True)]
+        none = first[rank, :, :0]
+        before = self.last(torch.cat((none, *before), dim=1), radius)
+        after = self.first(torch.cat((none, *after), dim=1), radius)
+        near = torch.cat((before, after), dim=1)[..., -1] != 0
+        before, after = (x[..., :-1].to(hidden_states.dtype) for x in (before, after))
+        return Halo(before, after, near, self.has_inner_padding)
+
+    def first(self, marked: Tensor, count: int) -> Tensor:
+        """At most `count` tokens nearest to the start of `(batch, tokens, channels)`; see `last`."""
+        return real_in_front(marked)[:, :count] if self.has_inner_padding else marked[:, :count]
+
+    def last(self, marked: Tensor, count: int) -> Tensor:
+        """
+        At most `count` tokens nearest to the end, in order; with inner padding, real tokens are preferred. The last
+        channel is 1 for real tokens, 0 for padding.
+        """
+        return real_in_front(marked.flip(1))[:, :count].flip(1) if self.has_inner_padding else marked[:, -count:]
+
+    def exchange(self, sent: BorderStates) -> BorderStates:
+        """The states that this segment receives, after it sent its own; differentiable."""
+        shape = (*sent.forward.shape[:2], *sent.forward_factor.shape[2:])
+        factors = (x.expand(shape) for x in (sent.forward_factor, sent.backward_factor))
+        return BorderStates(*ExchangeBorders.apply(sent.forward, sent.backward, *factors, self.group))
+
+
+def shared_layout(
+    config: PreTrainedConfig,
+    inputs: Tensor,
+    layout: Layout,
+    position_ids: Tensor | None,
+    group: "dist.ProcessGroup",
+    output_attentions: bool = False,
+) -> SharedLayout:
+    """
+    The layout of a segment, after the processes have exchanged how many tokens they have.
+
+    Args:
+        inputs: `(batch, length of the segment, ...)`.
+        layout: of the segment alone.
+        position_ids: those the caller gave, in the whole sequences; `None` to count real tokens.
+
+    Raises:
+        ValueError: if the processes have batches of different sizes, under torch.compile and export, for packed
+            sequences or attention weights, for padding between real tokens in a model with windows, or if a sequence
+            restarts.
+    """
+    if layout.tokens.cu_seqlens is not None or output_attentions:
+        raise ValueError(
+            "Processes that share a sequence take one sequence a row, not packed ones (`cu_seq_lens_q` or "
+            "`position_ids` that start again), and give no attention weights (`output_attentions`)."
+        )
+    if is_tracing(inputs):
+        raise ValueError("Sequence parallelism works in eager mode only: leave out torch.compile and export.")
+    batch, length = inputs.shape[:2]
+    sizes, lengths = gather(torch.tensor([batch, length], device=inputs.device), group).T.tolist()
+    if len(set(sizes)) > 1:
+        raise ValueError(
+            f"The processes of a sequence have batches of {sizes} rows: give all of them segments of the same rows."
+        )
+    real = torch.ones(batch, length, dtype=torch.bool, device=inputs.device)
+    real = real if layout.tokens.is_real is None else layout.tokens.is_real
+    spans = span_of_real_tokens(real, sum(lengths[: dist.get_rank(group)]))
+    begin, end, counts = gather(torch.stack(spans), group).unbind(1)
+    has_inner_padding = bool((end.amax(0) - begin.amin(0) > counts.sum(0)).any())
+    if has_inner_padding and config.has_windows:
+        raise ValueError(
+            "`attention_mask` has padding between real tokens: where processes share a sequence, a layer with a "
+            "window (`layer_types`, 'sliding_attention', or `local_window`) takes texts that are padded at their ends "
+            "only."
+        )
+    options = {"group": group, "counts": counts, "lengths": tuple(lengths), "has_inner_padding": has_inner_padding}
+    shared = SharedLayout(layout.tokens, **options)
+    if position_ids is None:
+        positions = layout.tokens.position_ids + shared.tokens_before()
+        shared.tokens = replace(layout.tokens, position_ids=positions)
+    else:
+        shared.check_positions()
+    if config.scales_with_length:
+        shared.sequence_lengths = gather(shared.tokens.sequence_lengths(), group).amax(0)
+    return shared
+
+
+def span_of_real_tokens(is_real: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
+    """
+    For each row, the index of the first real token, that after the last, and the number of real tokens, `(batch,)`
+    each; a row without any ends before it begins. `first` is the index of the first token of the segment.
+    """
+    token = first + torch.arange(is_real.shape[1], device=is_real.device)
+    begin = torch.where(is_real, token, torch.iinfo(torch.long).max).amin(1)
+    end = torch.where(is_real, token + 1, 0).amax(1)
+    return begin, end, is_real.sum(1)
+
+
+def real_in_front(marked: Tensor) -> Tensor:
+    """`(batch, tokens, channels)` with the tokens whose last channel is not 0 first, the others after them."""
+    return take_tokens(marked, (marked[..., -1] == 0).long().argsort(dim=1, stable=True))
+
+
+def gather(x: Tensor, group: "dist.ProcessGroup") -> Tensor:
+    """`x` of every process, `(num_processes, *x.shape)`."""
+    parts = [torch.empty_like(x) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(parts, x.contiguous(), group=group)
+    return torch.stack(parts)
+
+
+class ExchangeBorders(torch.autograd.Function):
+    """
+    `pass_borders` across processes. With the state F_i that segment i sends and its factor f_i, segment i + 1 receives
+    S_{i+1} = F_i + f_i S_i. The gradients obey the same recurrence from the other end, A_i = dS_i + f_i A_{i+1}, with
+    dF_i = A_{i+1} and df_i = A_{i+1} · S_i: they are `pass_borders` with the directions exchanged.
+    """
+
+    @staticmethod
+    def forward(ctx, forward: Tensor, backward: Tensor, forward_factor: Tensor, backward_factor: Tensor, group):
+        given = (forward, backward, forward_factor, backward_factor)
+        everything = gather(torch.cat([x.flatten() for x in given]), group)
+        by_kind = everything.split([x.numel() for x in given], dim=1)
+        by_kind = [x.reshape(-1, *y.shape) for x, y in zip(by_kind, given, strict=True)]
+        got = pass_borders([BorderStates(*states) for states in zip(*by_kind, strict=True)])[dist.get_rank(group)]
+        ctx.group = group
+        ctx.save_for_backward(got.forward, got.backward, *by_kind[2:])
+        return got.forward, got.backward
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, d_forward: Tensor, d_backward: Tensor):
+        forward, backward, forward_keeps, backward_keeps = ctx.saved_tensors
+        gradients = gather(torch.stack((d_forward, d_backward)), ctx.group)
+        given = [
+            BorderStates(forward=d[1], backward=d[0], forward_factor=backward_factor, backward_factor=forward_factor)
+            for d, forward_factor, backward_factor in zip(gradients, forward_keeps, backward_keeps, strict=True)
+        ]
+        got = pass_borders(given)[dist.get_rank(ctx.group)]
+        d_keeps = (
+            (d * state).sum_to_size(forward_keeps.shape[1:])
+            for d, state in ((got.backward, forward), (got.forward, backward))
+        )
+        return got.backward, got.forward, *d_keeps, None
+
+
+class GatherEdges(torch.autograd.Function):
+    """`gather`; the gradient is the sum of those that all processes have for this process's tensor."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, group):
+        ctx.group = group
+        return gather(x, group)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        total = grad.clone()
+        dist.all_reduce(total, group=ctx.group)
+        return total[dist.get_rank(ctx.group)], None
+
+
+class SumOverProcesses(torch.autograd.Function):
+    """The sum over processes, on every process; the gradient is the sum of all processes' gradients."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, group):
+        ctx.group = group
+        total = x.clone()
+        dist.all_reduce(total, group=group)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        total = grad.clone()
+        dist.all_reduce(total, group=ctx.group)
+        return total, None
+
+
+def segment_of_inputs(inputs: dict, group: "dist.ProcessGroup") -> dict:
+    """This process's segments of the per-token tensors in `inputs`; the rest unchanged. See `shard_inputs`."""
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    tokens = inputs["input_ids"] if inputs.get("input_ids") is not None else inputs["inputs_embeds"]
+    length = tokens.shape[1]
+    if length < size:
+        raise ValueError(f"The sequences have {length} tokens, fewer than the {size} processes that share them.")
+    first, end = (length * n // size for n in (rank, rank + 1))
+
+    def part(name: str, x):
+        if name not in PER_TOKEN or x is None or x.shape[1:2] != (length,):
+            return x
+        return x[:, first:end].contiguous()
+
+    return {name: part(name, x) for name, x in inputs.items()}
+
+
+def shared_loss(loss_function: Callable, group: "dist.ProcessGroup", labels: Tensor, **kwargs) -> Tensor:
+    """`loss_function` for labels per token, weighted as in the whole sequences."""
+    if kwargs.get("num_items_in_batch") is None:
+        count = (labels != -100).sum().float()
+        dist.all_reduce(count, group=group)
+        kwargs["num_items_in_batch"] = count / dist.get_world_size(group)
+    return loss_function(labels=labels, **kwargs)
+
+
+class SequenceParallelModel:
+    """The methods of a model for sequence parallelism."""
+
+    # Whether the loss needs nothing from other segments but their number of labels.
+    _supports_sequence_parallel = True
+    _has_labels_per_token = False
+
+    def set_sequence_parallel(self, group: "dist.ProcessGroup | None") -> None:
+        """
+        Let the processes of a group share every sequence. From now on each process calls `forward` with its segment of
+        the tokens (`shard_inputs`), in the order of ranks, and gets the hidden states and logits of that segment. The
+        amount of communication does not depend on the length. All processes must call `forward` and `backward`
+        together.
+
+        `pooler_output` is the same in all processes. The mean of their losses is the loss of the whole sequences, and
+        the mean of their gradients is its gradient, which is what DDP and FSDP compute.
+
+        Args:
+            group: the processes of one sequence, or a one-dimensional DeviceMesh. `None` to stop sharing.
+
+        Raises:
+            ValueError: for image models, for layers of full attention, and for question answering, whose loss is over
+                all tokens at once.
+        """
+        mixers = [layer.attention.mixer for layer in self.base_model.layers]
+        if group is not None and not all(mixer.shares_sequences for mixer in mixers):
+            raise ValueError(
+                "Processes share a sequence by the states of `lion_attention` and by the tokens of a window, and some "
+                f"layers need more ({what_is_full(self.config)}): use other layers."
+            )
+        if group is not None and (self.config.modality != "text" or not self._supports_sequence_parallel):
+            raise ValueError(
+                f"{type(self).__name__} of `modality` {self.config.modality!r} cannot share a sequence among "
+                "processes: use LionModel, LionForMaskedLM, LionForSequenceClassification, "
+                "LionForTokenClassification or LionForMultipleChoice, for text."
+            )
+        group = group.get_group() if hasattr(group, "get_group") else group
+        self.base_model.sequence_group = group
+        if self._has_labels_per_token:
+            self.__dict__.pop("_loss_function", None)  # set by an earlier call
+            if group is not None:
+                self.loss_function: Callable = partial(shared_loss, self.loss_function, group)
+
+    def shard_inputs(self, inputs: dict) -> dict:
+        """
+        This process's segment of a batch of whole sequences, the same in all processes of `set_sequence_parallel`.
+
+        Args:
+            inputs: arguments of `forward` by name. `input_ids`, `attention_mask`, `token_type_ids`, `position_ids`,
+                `inputs_embeds` and `labels` per token, `(batch, length, ...)`, are cut into segments.
+
+        Raises:
+            ValueError: if there is no group, or there are fewer tokens than processes.
+        """
+        if self.base_model.sequence_group is None:
+            raise ValueError("There is no group of processes: call `set_sequence_parallel` first.")
+        return segment_of_inputs(inputs, self.base_model.sequence_group)

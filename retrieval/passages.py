@@ -1,0 +1,377 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Passages of documents: where they begin and end, and vectors that know the document around them ("late chunking").
+
+A document is read in one pass, which a linear encoder does at about the price of its passages. The vector of a passage
+is the mean of its tokens.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from modeling_lion.linearized.config import LinearizedConfig, is_lion
+from modeling_lion.linearized.model_inputs import longest_text
+
+
+Spans = Sequence[tuple[int, int]]
+# Length of a passage in characters: shorter paragraphs are joined, longer ones are cut.
+SHORTEST, LONGEST = 500, 1500
+# Short documents are packed up to so many tokens: more at once do not fit into a CPU's caches, and take longer.
+PACKED_TOKENS = 2048
+
+
+def split_passages(text: str, shortest: int = SHORTEST, longest: int = LONGEST) -> list[tuple[int, int]]:
+    """
+    Split a text into passages by its paragraphs.
+
+    Paragraphs that are shorter than `shortest` are joined with the next ones. Those that are longer than `longest` are
+    cut at the end of a sentence, else between words. Nothing but white space is left out.
+
+    Args:
+        text: paragraphs are separated by empty lines.
+        shortest, longest: in characters.
+
+    Returns:
+        Of every passage the index of its first character and of the one behind its last, in their order.
+
+    Raises:
+        ValueError: unless 0 < `shortest` <= `longest`.
+    """
+    if not 0 < shortest <= longest:
+        raise ValueError(f"`shortest` is {shortest} and `longest` {longest}: give 0 < shortest <= longest.")
+    borders = [0, *(index for x in re.finditer(r"\n\s*\n", text) for index in x.span()), len(text)]
+    spans, begin = [], None
+    for first, end in zip(borders[::2], borders[1::2], strict=True):
+        paragraph = text[first:end]
+        if not paragraph.strip():
+            continue
+        end = first + len(paragraph.rstrip())
+        begin = behind_spaces(text, first) if begin is None else begin
+        while end - begin > longest:
+            piece = text[begin + shortest : begin + longest]
+            ends = (max((x.end() for x in re.finditer(mark, piece)), default=0) for mark in (r"[.!?]\s", r"\s"))
+            cut = begin + shortest + next((x for x in ends if x), len(piece))
+            spans.append((begin, begin + len(text[begin:cut].rstrip())))
+            begin = behind_spaces(text, cut)
+        if end - begin >= shortest:
+            spans.append((begin, end))
+            begin = None
+    return spans if begin is None else [*spans, (begin, len(text.rstrip()))]
+
+
+def behind_spaces(text: str, index: int) -> int:
+    """The first index from this one on that is no white space."""
+    return re.compile(r"\s*").match(text, index).end()
+
+
+@dataclass(frozen=True)
+class EncodedPassages:
+    """
+    Vectors of passages, as `encode_passages` returns them. Rows are in the order of documents and their passages.
+
+    Attributes:
+        vectors: `(passages, size)`, float32, contiguous: what vector indexes take. Of length 1 if the encoder ends
+            with a normalization.
+        documents: `(passages,)`, int64, the index of each passage's document.
+        spans: `(passages, 2)`, int64, the first character of a passage in its document and the one behind its last.
+        document_vectors: `(documents, size)`, float32, one vector for each document as a whole.
+        cut_tokens: `(passages,)`, int64, how many tokens at its end a passage lost, since a part of its document ended
+            there (`max_document_tokens`, or the longest text of the encoder).
+    """
+
+    vectors: np.ndarray
+    documents: np.ndarray
+    spans: np.ndarray
+    document_vectors: np.ndarray
+    cut_tokens: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+
+def mean_of_span(states: Tensor, first: int, end: int) -> Tensor:
+    """The mean of hidden states `(length, hidden_size)` from `first` on, before `end`, in float32; 0 of none."""
+    return states[first:end].float().sum(0) / max(1, end - first)
+
+
+@dataclass(frozen=True)
+class TokenRow:
+    """
+    Tokens that are read together: a document, or a part of a long one.
+
+    Attributes:
+        document: the index of the document.
+        input_ids: with special tokens.
+        passages: indices of the passages in it, among those of the document.
+        spans: `(passages, 2)`, the first token of each and the one behind its last.
+        cut_tokens: `(passages,)`, tokens of each behind the end of the row.
+    """
+
+    document: int
+    input_ids: list[int]
+    passages: np.ndarray
+    spans: np.ndarray
+    cut_tokens: np.ndarray
+
+
+def special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
+    """What a tokenizer puts before and behind a text: [CLS] and [SEP], or one of both, or others, or nothing."""
+    encoded = tokenizer("a", return_attention_mask=False, verbose=False)
+    ids, sources = encoded["input_ids"], encoded.sequence_ids(0)
+    of_text = [n for n, source in enumerate(sources) if source is not None] or [len(ids)]
+    return ids[: of_text[0]], ids[of_text[-1] + 1 :]
+
+
+def token_rows(
+    tokenizer: PreTrainedTokenizerBase,
+    document: int,
+    text: str,
+    spans: Spans,
+    name: str | None,
+    longest: int,
+    prompt: str = "",
+) -> Iterator[TokenRow]:
+    """
+    A document in rows of at most `longest` tokens, cut in front of a passage where that is possible.
+
+    Args:
+        document: its index.
+        spans, name: as `encode_passages` takes them, of this document.
+        prompt: stands in front of each row, and is of no passage.
+
+    Raises:
+        ValueError: if a span is empty or not within the text, if passages overlap and have a name, or if the prompt
+            leaves no room for the text.
+    """
+    options = {"add_special_tokens": False, "return_attention_mask": False, "verbose": False}
+    prefix, suffix = special_tokens(tokenizer)
+    encoded = tokenizer(prompt + text, return_offsets_mapping=True, **options)
+    ids, offsets = np.array(encoded["input_ids"], int), np.array(encoded["offset_mapping"], int).reshape(-1, 2)
+    offsets = offsets - len(prompt)
+    in_prompt = int(np.searchsorted(offsets[:, 1], 0, side="right")) if prompt else 0
+    prefix, ids, offsets = [*prefix, *ids[:in_prompt].tolist()], ids[in_prompt:], offsets[in_prompt:]
+    for first, end in spans:
+        if not 0 <= first < end <= len(text):
+            raise ValueError(
+                f"`passages` has ({first}, {end}) in document {document}, which is no passage of its {len(text):,} "
+                "characters: give the index of the first character and of the one behind the last."
+            )
+    characters = np.array(spans, int).reshape(-1, 2)
+    starts = np.searchsorted(offsets[:, 1], characters[:, 0], side="right")
+    ends = np.maximum(np.searchsorted(offsets[:, 0], characters[:, 1], side="left"), starts)
+    if name is not None:
+        in_order = characters[characters[:, 0].argsort()]
+        if (in_order[1:, 0] < in_order[:-1, 1]).any():
+            raise ValueError(f"`passages` of document {document} overlap, so `names` cannot stand in front of each.")
+        in_front = tokenizer(f"{name}: ", **options)["input_ids"]
+        named = np.unique(starts) if len(starts) else np.zeros(1, int)
+        ids = np.insert(ids, named.repeat(len(in_front)), np.tile(in_front, len(named)))
+        starts = starts + len(in_front) * np.searchsorted(named, starts)
+        ends = ends + len(in_front) * np.searchsorted(named, ends)
+    room = longest - len(prefix) - len(suffix)
+    if room < 1:
+        raise ValueError(
+            f"Rows of {longest} tokens have no room for a text: {len(prefix)} tokens stand before it, a prompt "
+            f"included, and {len(suffix)} behind it."
+        )
+    borders = [0]
+    while len(ids) - borders[-1] > room:
+        limit = borders[-1] + room
+        borders.append(max(starts[(starts > borders[-1]) & (starts <= limit)], default=limit))
+    row_of_passage = np.searchsorted(borders, starts, side="right") - 1
+    for row, (first, end) in enumerate(zip(borders, [*borders[1:], len(ids)], strict=True)):
+        (passages,) = np.nonzero(row_of_passage == row)
+        within = np.stack((starts[passages], np.minimum(ends[passages], end)), axis=1) - first + len(prefix)
+        input_ids = [*prefix, *ids[first:end].tolist(), *suffix]
+        if input_ids:  # not of an empty text without special tokens
+            yield TokenRow(document, input_ids, passages, within, np.maximum(ends[passages] - end, 0))
+
+
+def document_prompt(encoder: Any) -> str:
+    """What `encode_document` of an encoder of sentence-transformers puts in front of a text, "" for nothing."""
+    prompts = getattr(encoder, "prompts", None) or {}
+    names = ("document", "passage", "corpus", getattr(encoder, "default_prompt_name", None))
+    return next((prompts[name] for name in names if name in prompts), None) or ""
+
+
+class PassageEncoder:
+    """
+    A LION or an encoder that became linear, its tokenizer, and the modules that follow the mean of tokens.
+
+    Args:
+        encoder: as `encode_passages` takes it.
+
+    Raises:
+        ValueError: if this is no LION for inference that averages its tokens, with a fast tokenizer.
+    """
+
+    def __init__(self, encoder: Any):
+        if isinstance(encoder, (str, Path)):
+            from sentence_transformers import SentenceTransformer  # an extra, which other encoders do not need
+
+            encoder = SentenceTransformer(str(encoder))
+        self.size, self.prompt = getattr(encoder, "truncate_dim", None), ""
+        if isinstance(encoder, tuple):
+            (self.model, self.tokenizer), pooling_mode, self.modules = encoder, "mean", []
+        else:
+            self.prompt = document_prompt(encoder)
+            transformer, *modules = encoder
+            self.model, self.tokenizer = getattr(transformer, "auto_model", transformer), encoder.tokenizer
+            pooling_mode, self.modules = getattr(modules[0], "pooling_mode", None) if modules else None, modules[1:]
+        if not isinstance(self.model, PreTrainedModel) or not is_lion(self.model.config):
+            raise ValueError(
+                f"The encoder is a {type(self.model).__name__}: give a LION of PyTorch, which reads long documents."
+            )
+        if pooling_mode not in ("mean", ("mean",)):
+            raise ValueError(
+                "The vector of a passage is the mean of its tokens, and this encoder has another pooling "
+                f"({pooling_mode}): give one whose `pooling_mode` is 'mean'."
+            )
+        if self.prompt and not getattr(modules[0], "include_prompt", True):
+            raise ValueError("This encoder leaves its prompt out of the mean of tokens, which is not done here.")
+        self.model = self.model.base_model
+        config = self.model.config
+        is_linearized = isinstance(config, LinearizedConfig)
+        self.longest_text = longest_text(self.model) if is_linearized else config.longest_text
+        # Positions of a text begin with the first of the table. Some encoders take none, and read rows one by one.
+        table = config.lion_position_table if is_linearized else None
+        self.first_position = 0 if table is None else table[1]
+        self.can_pack = "position_ids" in signature(self.model.forward).parameters
+        if not getattr(self.tokenizer, "is_fast", False):
+            raise ValueError(
+                f"{type(self.tokenizer).__name__} does not say which characters a token has: give a fast tokenizer."
+            )
+        if self.model.training:
+            raise ValueError("`encode_passages` is for inference: call eval() on the encoder first.")
+
+    def hidden_states(self, rows: Sequence[TokenRow]) -> list[Tensor]:
+        """Hidden states of each row, `(length, hidden_size)`; several rows are packed into one sequence."""
+        if len(rows) > 1 and not self.can_pack:
+            return [states for row in rows for states in self.hidden_states([row])]
+        device, first = self.model.device, self.first_position
+        lengths = [len(row.input_ids) for row in rows]
+        inputs = {"input_ids": torch.tensor([[token for row in rows for token in row.input_ids]], device=device)}
+        if len(rows) > 1:
+            positions = [torch.arange(first, first + length, device=device) for length in lengths]
+            inputs["position_ids"] = torch.cat(positions)[None]
+        (states,) = self.model(**inputs).last_hidden_state
+        return states.split(lengths)
+
+    def finish(self, means: Tensor) -> np.ndarray:
+        """The output of the modules behind the pooling for means of tokens, `(vectors, hidden_size)`."""
+        features = {"sentence_embedding": means.to(self.model.device)}
+        for module in self.modules:
+            dtype = next((weight.dtype for weight in module.parameters()), torch.float32)
+            features = module(features | {"sentence_embedding": features["sentence_embedding"].to(dtype)})
+        vectors = features["sentence_embedding"].float()[:, : self.size]
+        return np.ascontiguousarray(vectors.cpu().numpy())
+
+
+@torch.inference_mode()
+def encode_passages(
+    encoder: Any,
+    documents: Sequence[str],
+    passages: Sequence[Spans] | Callable[[str], Spans] | None = None,
+    *,
+    names: Sequence[str] | None = None,
+    max_document_tokens: int = 131072,
+    show_progress: bool = False,
+) -> EncodedPassages:
+    """
+    Encode the passages of documents, each document in one pass ("late chunking"): the vector of a passage is the mean
+    of its tokens, which have read the text around it.
+
+    The prompt of an encoder for documents (`encode_document`) stands in front of each document, and of each of its
+    parts; it is in the vector of the document, and in none of a passage. Short documents are packed without padding. A
+    row of more than 131,072 tokens is computed in segments (`LionModel.encode_long`).
+
+    Args:
+        encoder: a `SentenceTransformer` around a LION or an encoder that became linear (`linearize`), its folder or
+            name on the Hub, or a tuple of the model and its tokenizer. It must average its tokens.
+        documents: texts of any length.
+        passages: of every document the first character of each passage and the one behind its last; passages may
+            overlap. Or a function that finds them in a text. `None` means `split_passages`.
+        names: of the documents. Each passage is read with the name in front (`"name: "`), which helps an encoder that
+            was trained with names. Passages must not overlap then. `None` reads documents as they are.
+        max_document_tokens: documents with more tokens are read in parts, which bounds the memory. A part begins with
+            a passage if possible; a passage that crosses the end of a part is cut off there. Encoders with rotary
+            positions know those of their training: give `config.max_position_embeddings`, or less.
+        show_progress: whether to draw a progress bar.
+
+    Returns:
+        Vectors of the passages and of the documents, in order. Passages without tokens have the vector 0. If the
+        encoder has a `truncate_dim`, vectors have as many numbers.
+
+    Raises:
+        ValueError: if the encoder does not fit, numbers of documents, passages and names differ, a passage is empty or
+            not within its document, or passages with names overlap.
+
+    Example:
+
+        >>> from modeling_lion import encode_passages
+
+        >>> encoded = encode_passages("checkpoints/lion-minilm-l6", ["A lion sleeps. It roars.", "An owl."])
+        >>> encoded.vectors.shape, encoded.documents.tolist()
+        ((2, 384), [0, 1])
+    """
+    if isinstance(documents, str):
+        raise ValueError("`documents` is one text: give a list of texts.")
+    if names is not None and (isinstance(names, str) or not all(isinstance(name, str) for name in names)):
+        raise ValueError("`names` must be a list of strings, one for each document.")
+    if max_document_tokens < 3:  # [CLS], a token and [SEP]
+        raise ValueError(f"`max_document_tokens` is {max_document_tokens}: give at least 3.")
+    find = split_passages if passages is None else passages
+    spans = [list(find(text)) for text in documents] if callable(find) else [list(x) for x in find]
+    for name, values in (("passages", spans), ("names", names)):
+        if values is not None and len(values) != len(documents):
+            raise ValueError(f"`{name}` has {len(values)} entries for {len(documents)} documents: give one for each.")
+    for number, found in enumerate(spans):
+        if any(np.shape(span) != (2,) for span in found):
+            raise ValueError(
+                f"`passages` must be one list of (first, end) for each document; that of document {number} is "
+                f"{str(found)[:60]}."
+            )
+    model = PassageEncoder(encoder)
+    longest = min(max_document_tokens, model.longest_text or max_document_tokens)
+    size = model.model.config.hidden_size
+    passage_means = [torch.zeros(len(found), size) for found in spans]
+    cut_tokens = [np.zeros(len(found), int) for found in spans]
+    document_sums, token_counts = torch.zeros(len(documents), size), torch.zeros(len(documents), 1)
+
+    def read(rows: list[TokenRow]) -> None:
+        for row, states in zip(rows, model.hidden_states(rows), strict=True):
+            for passage, (first, end) in zip(row.passages.tolist(), row.spans.tolist(), strict=True):
+                passage_means[row.document][passage] = mean_of_span(states, first, end)
+            document_sums[row.document] += states.float().sum(0).cpu()
+            token_counts[row.document] += len(states)
+
+    waiting: list[TokenRow] = []
+    for number, text in enumerate(
+        logging.tqdm(documents, desc="Encoding", unit="document", disable=not show_progress)
+    ):
+        name = None if names is None else names[number]
+        for row in token_rows(model.tokenizer, number, text, spans[number], name, longest, model.prompt):
+            cut_tokens[number][row.passages] = row.cut_tokens
+            if waiting and sum(len(x.input_ids) for x in (*waiting, row)) > PACKED_TOKENS:
+                read(waiting)
+                waiting = []
+            waiting.append(row)
+    if waiting:
+        read(waiting)
+    return EncodedPassages(
+        model.finish(torch.cat(passage_means) if passage_means else torch.zeros(0, size)),
+        np.repeat(np.arange(len(spans)), [len(found) for found in spans]),
+        np.array([span for found in spans for span in found], int).reshape(-1, 2),
+        model.finish(document_sums / token_counts.clamp(min=1)),
+        np.concatenate([*cut_tokens, np.zeros(0, int)]),
+    )

@@ -1,0 +1,487 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""No request stalls the others: neither a long one, nor one that fails, nor one whose client has gone."""
+
+import asyncio
+import gc
+import http.client
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from importlib import import_module
+from operator import attrgetter
+
+import numpy as np
+import pytest
+import torch
+from conftest import script_environment
+from deploy_lion.export.export_checkpoint import export_checkpoint
+from deploy_lion.serve import queues, request_guards
+from deploy_lion.serve.app import make_app
+from deploy_lion.serve.cost import Cost
+from deploy_lion.serve.engines import Dropped
+from deploy_lion.serve.loading import load_engine
+from deploy_lion.serve.service import Settings
+from hub_checkpoints import linear_checkpoint
+from served import Slow, running, sentence_encoder
+from starlette.testclient import TestClient
+
+
+RATE = 0.01  # seconds of a token, as the tests let the queues believe
+
+
+def until(is_true, seconds=30.0):
+    end = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+class Known(Cost):
+    """Learns nothing."""
+
+    def learn(self, lengths, seconds):
+        pass
+
+
+def slow_app(slow, **settings):
+    app = make_app(slow, "slow", Settings(**settings))
+    for queue in (app.state.service.short, app.state.service.long):
+        queue.cost = Known({5: RATE})
+    return app
+
+
+def words(count: int, **fields) -> dict:
+    return {"inputs": "a " * count, "normalize": False, **fields}
+
+
+def test_costs_are_those_of_the_texts_before():
+    cost = Cost()
+    assert cost.seconds([100]) == 0
+    cost.learn([10], 1.0)
+    assert cost.seconds([10]) == pytest.approx(1) and cost.seconds([1000]) == pytest.approx(100)
+    cost.learn([1000], 10.0)  # the first of its length
+    assert cost.seconds([1000]) == pytest.approx(10) and cost.seconds([10]) == pytest.approx(1)
+    known = Cost({4: 0.1, 10: 0.01})
+    assert known.seconds([10, 1000, 4000]) == pytest.approx(1 + 10 + 40)
+    for _ in range(40):
+        known.learn([10, 1000], 22.0)  # twice as long as expected
+    assert known.seconds([10, 1000]) == pytest.approx(22, rel=1e-3)
+
+
+def test_costs_of_nothing_and_of_no_time():
+    cost = Cost()
+    cost.learn([0, 0], 1.0)
+    assert cost.per_token == {}
+    cost.learn([10], 0.0)  # a clock that has not moved
+    cost.learn([10], 1.0)
+    assert cost.seconds([10]) == pytest.approx(1)
+
+
+def test_costs_are_read_while_they_are_learned():
+    """A length that comes while the nearest known one is looked for."""
+
+    class Growing(int):
+        def __rsub__(self, other):
+            cost.per_token[len(cost.per_token) + 100] = 1.0
+            return abs(int(other) - int(self))
+
+        __sub__ = __rsub__
+
+    cost = Cost({1: 1.0, 2: 2.0})
+    assert cost.rate(Growing(5)) == 2.0 and len(cost.per_token) == 4
+
+
+def test_short_requests_go_before_a_long_one():
+    """The long one is still computed when they are answered; it has a thread of a lower priority."""
+    long_go, slow = threading.Event(), Slow()
+    slow.go.set()
+
+    class Stuck(Slow):
+        def compute(self, rows):
+            self.niceness = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+            assert long_go.wait(30)
+            return super().compute(rows)
+
+    stuck = Stuck(slow.batches)
+    stuck.go.set()
+    slow.twin = lambda: stuck
+    with TestClient(slow_app(slow, short_tokens=10, timeout=1000)) as client, ThreadPoolExecutor(2) as pool:
+        long = pool.submit(client.post, "/embed", json=words(11))
+        many = pool.submit(client.post, "/embed", json={"inputs": ["a"] * 11})
+        for count in (1, 2, 10):
+            assert client.post("/embed", json=words(count)).json()[0][0] == count
+        assert slow.batches == [[1], [2], [10]] and not long.done() and not many.done()
+        long_go.set()
+        assert long.result().status_code == many.result().status_code == 200
+    if sys.platform == "linux":
+        assert stuck.niceness == min(19, os.getpriority(os.PRIO_PROCESS, 0) + queues.NICER)
+
+
+def test_batches_are_full():
+    slow = Slow()
+    app = slow_app(slow, max_batch_tokens=10, timeout=1000)
+    with TestClient(app) as client, ThreadPoolExecutor(8) as pool:
+        first = pool.submit(client.post, "/embed", json=words(1))
+        until(lambda: slow.batches)
+        more = []
+        for count in (4, 6, 3, 12):
+            more.append(pool.submit(client.post, "/embed", json=words(count)))
+            until(lambda: len(app.state.service.short.jobs) == len(more) + 1)
+        slow.go.set()
+        assert first.result().status_code == 200
+        assert [x.result().json()[0][0] for x in more] == [4, 6, 3, 12]
+    assert slow.batches == [[1], [4, 6], [3], [12]]
+
+
+def test_the_short_queue_takes_little_at_once():
+    """As much as takes `AT_ONCE` seconds, so that who comes next waits for no more."""
+    slow = Slow()
+    app = slow_app(slow, timeout=1000)
+    with TestClient(app) as client, ThreadPoolExecutor(8) as pool:
+        first = pool.submit(client.post, "/embed", json=words(1))
+        until(lambda: slow.batches)
+        second = pool.submit(client.post, "/embed", json={"inputs": ["a " * 10] * 5})
+        until(lambda: len(app.state.service.short.jobs) == 2)
+        slow.go.set()
+        assert first.result().status_code == second.result().status_code == 200
+    assert slow.batches == [[1], [10, 10], [10, 10], [10]]
+
+
+def test_the_queue_holds_work_for_half_the_time(caplog):
+    slow = Slow()
+    app = slow_app(slow, timeout=2.0)
+    with TestClient(app) as client, ThreadPoolExecutor(8) as pool:
+        waiting = [pool.submit(client.post, "/embed", json=words(40))]
+        until(lambda: slow.batches)
+        waiting.append(pool.submit(client.post, "/embed", json=words(50)))
+        until(lambda: len(app.state.service.short.jobs) == 2)
+        assert 'lion_waiting_seconds{queue="short"} 0.9' in client.get("/metrics").text
+        full = client.post("/embed", json=words(30))  # .9 + .3 seconds of 1
+        assert full.status_code == 429 and full.headers["Retry-After"] == "1"
+        assert full.json()["error"]["code"] == "queue_full" and "try again in 1 seconds" in full.text
+        slow.go.set()
+        assert [x.result().status_code for x in waiting] == [200, 200]
+        assert client.post("/embed", json=words(30)).status_code == 200
+
+
+def test_an_empty_queue_takes_what_is_longer_than_it():
+    slow = Slow()
+    slow.go.set()
+    with TestClient(slow_app(slow, timeout=2.0)) as client:
+        assert client.post("/embed", json=words(300)).status_code == 200  # 3 seconds, as is believed
+        answer = client.post("/embed", json={"inputs": ["a " * 100] * 5})
+        assert answer.status_code == 413 and answer.json()["error"]["code"] == "too_much_work"
+
+
+def test_many_clients_at_once_get_429_and_nothing_is_lost(caplog):
+    """No request runs out of time, and the log has no exception that nobody retrieved."""
+
+    class Timed(Slow):
+        def compute(self, rows):
+            time.sleep(sum(len(row) for row in rows) * RATE)
+            return [np.array([len(row), 1.0], dtype=np.float32) for row in rows]
+
+    with caplog.at_level(logging.ERROR), TestClient(slow_app(Timed(), timeout=6.0)) as client:
+        with ThreadPoolExecutor(100) as pool:
+            statuses = list(pool.map(lambda n: client.post("/embed", json=words(10)).status_code, range(100)))
+        gc.collect()
+    assert set(statuses) == {200, 429} and 20 <= statuses.count(200) < 60
+    assert caplog.records == []
+
+
+def test_one_text_that_fails_stops_no_other(capsys):
+    slow = Slow()
+    slow.go.set()
+    with TestClient(slow_app(slow, timeout=1000)) as client:
+        answer = client.post("/embed", json={"inputs": ["a " * 13, "a"]})
+        assert answer.status_code == 500 and "FloatingPointError" in answer.json()["error"]["message"]
+        assert client.post("/embed", json=words(1)).status_code == 200
+        assert slow.batches == [[13, 1], [13], [1]] and "thirteen" in capsys.readouterr().err
+        assert client.get("/health").json() == {"status": "ok"}
+
+
+@pytest.mark.parametrize("place", ["engine.resume", "engine.compute", "cost.learn", "metrics.batches.labels"])
+def test_a_mistake_of_the_server_ends_no_queue(place, monkeypatch, capsys):
+    """The requests of that batch get 500, and the next ones what they asked for."""
+    slow = Slow()
+    slow.go.set()
+    app = slow_app(slow, timeout=2.0)
+    queue = app.state.service.short
+    with TestClient(app) as client:
+        fail = lambda *arguments: (_ for _ in ()).throw(ArithmeticError("unexpected"))
+        with monkeypatch.context() as patch:
+            *owner, name = place.split(".")
+            patch.setattr(attrgetter(".".join(owner))(queue), name, fail)
+            answer = client.post("/embed", json={"inputs": ["a", "a a"]})
+        assert answer.status_code == 500 and "ArithmeticError" in answer.json()["error"]["message"]
+        assert "unexpected" in capsys.readouterr().err and not queue.jobs and not queue.running
+        assert client.post("/embed", json=words(3)).json()[0][0] == 3
+        assert client.get("/health").json() == {"status": "ok"}
+
+
+def test_time_runs_out():
+    slow = Slow()
+    with TestClient(slow_app(slow, timeout=0.3)) as client:
+        answer = client.post("/embed", json=words(1))
+        assert answer.status_code == 504 and "longer than 0.3 seconds" in answer.json()["error"]["message"]
+        until(lambda: slow.is_cancelled.is_set())  # and is dropped in the midst of it
+        assert client.post("/embed", json=words(2)).status_code == 504
+        slow.go.set()
+        assert client.post("/embed", json=words(3)).status_code == 200
+    assert slow.batches == [[1], [2], [3]]
+
+
+def send(port: int, body: bytes, head: str = "") -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port))
+    head = head or f"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n"
+    connection.sendall(head.encode() + body)
+    return connection
+
+
+def test_who_has_gone_is_not_waited_for():
+    """Neither in the queue, nor in the midst of a computation."""
+    slow = Slow()
+    app = slow_app(slow, timeout=1000)
+    with running(app) as port:
+        computed = send(port, json.dumps(words(7)).encode())
+        until(lambda: slow.batches == [[7]])
+        queued = send(port, json.dumps(words(8)).encode())
+        until(lambda: len(app.state.service.short.jobs) == 2)
+        queued.close()
+        until(lambda: len(app.state.service.short.jobs) == 1)
+        assert not slow.is_cancelled.is_set()
+        computed.close()
+        until(lambda: not app.state.service.short.jobs)
+        slow.go.set()
+        connection = http.client.HTTPConnection("127.0.0.1", port)
+        connection.request("POST", "/embed", json.dumps(words(9)))
+        assert json.load(connection.getresponse())[0][0] == 9
+        connection.close()
+    assert slow.batches == [[7], [9]]
+
+
+def test_headers_and_bodies_must_end(monkeypatch):
+    monkeypatch.setattr(request_guards, "SECONDS_FOR_HEADERS", 0.3)
+    monkeypatch.setattr(request_guards, "SECONDS_FOR_BODY", 0.3)
+    slow = Slow()
+    slow.go.set()
+    with running(slow_app(slow, timeout=1000)) as port:
+        begin = time.monotonic()
+        for head in ("POST /embed HTTP/1.1\r\nHost: a\r\n", ""):
+            connection = socket.create_connection(("127.0.0.1", port))
+            connection.sendall(head.encode())
+            connection.settimeout(30)
+            with suppress(ConnectionResetError):
+                assert connection.recv(100) == b""
+            connection.close()
+        connection = send(port, b"{", "POST /embed HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n")
+        answer = connection.makefile("rb").read()
+        assert answer.startswith(b"HTTP/1.1 408") and b"did not end within 0.3 seconds" in answer
+        connection.close()
+        assert time.monotonic() - begin < 20
+        # A connection that is kept open is not cut in the midst of a request.
+        slow.go.clear()
+        connection = send(port, json.dumps(words(3)).encode())
+        time.sleep(0.5)
+        slow.go.set()
+        assert connection.recv(100).startswith(b"HTTP/1.1 200")
+        connection.close()
+
+
+def test_requests_beyond_the_limit_are_refused_and_their_connections_closed():
+    """Idle connections do not count, `/health` is answered, and as soon as one is free, the next is served."""
+    slow = Slow()
+    body = json.dumps(words(3)).encode()
+    app = slow_app(slow, timeout=1000)
+    with running(app, max_connections=2) as port, ExitStack() as stack:
+        for head in ("POST", "GET /", "P", "G"):
+            stack.enter_context(send(port, b"", head))
+        served = [stack.enter_context(send(port, body)) for _ in range(2)]
+        until(lambda: len(app.state.service.short.jobs) == 2)
+        with send(port, body) as third, third.makefile("rb") as answer:
+            head, _, error = answer.read().partition(b"\r\n\r\n")  # to its end: the connection is closed
+        assert head.startswith(b"HTTP/1.1 503") and b"retry-after: 1" in head.lower()
+        assert json.loads(error)["error"]["code"] == "too_many_connections"
+        with send(port, b"", "GET /health HTTP/1.1\r\nHost: a\r\n\r\n") as balancer:
+            assert balancer.recv(100).startswith(b"HTTP/1.1 200")
+        slow.go.set()
+        assert all(connection.recv(100).startswith(b"HTTP/1.1 200") for connection in served)
+        with send(port, body) as fourth:
+            assert fourth.recv(100).startswith(b"HTTP/1.1 200")
+    assert sum(slow.batches, []) == [3, 3, 3]
+
+
+def test_a_new_connection_closes_the_one_that_was_idle_longest(monkeypatch):
+    monkeypatch.setattr(request_guards, "SPARE_CONNECTIONS", 2)
+    slow = Slow()
+    body = json.dumps(words(3)).encode()
+    with running(slow_app(slow, timeout=1000), max_connections=1) as port, ExitStack() as stack:
+        connect = lambda *request: stack.enter_context(send(port, *request))
+        served = connect(body)
+        until(lambda: slow.batches == [[3]])
+        idle = [connect(b"", "POST /embed HTTP/1.1\r\n") for _ in range(2)]
+        newest = connect(b"", "GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert newest.recv(100).startswith(b"HTTP/1.1 200")
+        idle[0].settimeout(5)  # before headers must have ended
+        with suppress(ConnectionResetError):
+            assert idle[0].recv(100) == b""
+        slow.go.set()
+        assert served.recv(100).startswith(b"HTTP/1.1 200")
+        rest = b"Host: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        idle[1].sendall(rest)
+        assert idle[1].recv(100).startswith(b"HTTP/1.1 200")
+
+
+def test_a_long_body_is_not_read():
+    with running(slow_app(Slow(), max_body_bytes=1000, timeout=1000)) as port:
+        for encoding in ("Content-Length: 100000", "Transfer-Encoding: chunked"):
+            head = f"POST /embed HTTP/1.1\r\nHost: a\r\n{encoding}\r\n\r\n"
+            connection = send(port, b"7D0\r\n" + b"a" * 2000 if "chunked" in encoding else b"", head)
+            answer = connection.recv(1000) + connection.recv(1000)  # head and body
+            assert answer.startswith(b"HTTP/1.1 413") and b"more than 1,000 bytes" in answer
+            connection.close()
+
+
+def test_a_computation_ends_when_it_is_cancelled(tmp_path):
+    """A computation of torch ends in the thread that computes, and in no other."""
+    engine = load_engine(str(sentence_encoder(tmp_path)))
+    check_cancelling(engine, engine.padder, "pad", threading.Event())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", ["onnx", "openvino"])
+def test_graphs_end_when_they_are_cancelled(to, tmp_path, traced_once):
+    """The runtime ends it, at whichever moment; else the graph would be computed for ever here."""
+    source = linear_checkpoint(tmp_path / "model", "BertModel", hidden_size=128, num_hidden_layers=6)
+    export_checkpoint(source, tmp_path / "graph", to, lengths=(16,))
+    engine = load_engine(str(tmp_path / "graph"))
+    graph = engine.modules[0].model
+    compute, stop = graph.compute, threading.Event()
+
+    def compute_for_ever(feeds):
+        found = compute(feeds)
+        while not stop.is_set():
+            found = compute(feeds)
+        return found
+
+    graph.compute = compute_for_ever
+    check_cancelling(engine, graph, "compute", stop)
+    graph.compute = compute
+    # What was cancelled before it began does not run, either.
+    engine.cancel()
+    with pytest.raises(Exception, match="(?i)terminate|cancel"):
+        graph(input_ids=torch.ones(1, 5, dtype=torch.int64))
+    engine.resume()
+    assert len(engine.compute(engine.tokenize(["A lion."]))) == 1
+
+
+def check_cancelling(engine, owner, name: str, stop: threading.Event):
+    """
+    Cancel what computes without end. `owner.name` is called in each round, which tells that it has begun: there is no
+    time that this depends on. `stop` ends what was not cancelled.
+    """
+    rows = engine.tokenize(["The lion roars at night. " * 200] * 2)
+    begun, call = threading.Event(), getattr(owner, name)
+
+    def called(*args, **options):
+        begun.set()
+        return call(*args, **options)
+
+    def compute_for_ever():
+        while not stop.is_set():
+            engine.compute(rows)
+
+    setattr(owner, name, called)
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            ended = pool.submit(compute_for_ever)
+            assert begun.wait(300)
+            engine.cancel()
+            with pytest.raises(Dropped):
+                ended.result(300)
+        finally:
+            stop.set()
+        engine.resume()
+        np.testing.assert_array_equal(pool.submit(engine.compute, rows[:1]).result()[0], engine.compute(rows[:1])[0])
+
+
+def threads_of_queues() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith(("short-", "long-"))]
+
+
+def test_a_queue_that_cannot_begin_leaves_no_threads():
+    slow = Slow()
+    slow.twin = lambda: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        make_app(slow, "slow")
+    assert threads_of_queues() == []
+
+
+def test_closing_ends_the_threads():
+    slow = Slow()
+    app = slow_app(slow, timeout=1000)
+    service = app.state.service
+
+    async def ask():
+        service.short.put(slow.tokenize(["a a a"]))
+        while not slow.batches:
+            await asyncio.sleep(0.01)
+        service.close()
+
+    asyncio.run(ask())
+    assert not service.is_alive and threads_of_queues() == []
+
+
+def test_a_missing_package_is_named(monkeypatch, capsys):
+    main = import_module("deploy_lion.cli").main
+    monkeypatch.setattr("deploy_lion.serve.command.NEEDED", ("no_such_module",))
+    assert main(["serve", "folder"]) == 1 and "no_such_module cannot be imported" in capsys.readouterr().err
+    assert main(["serve", "folder", "--timeout", "0"]) == 1 and "--timeout is 0.0" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_command_ends_when_its_requests_have(tmp_path):
+    """A process of `lion serve`, ended by SIGTERM."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "deploy_lion.cli", "serve", str(sentence_encoder(tmp_path))]
+    server = subprocess.Popen(
+        [*command, "--port", str(port), "--threads", "1", "--timeout", "900"], env=script_environment()
+    )
+
+    def post(body: dict) -> list:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.request("POST", "/embed", json.dumps(body))
+        found = json.load(connection.getresponse())
+        connection.close()
+        return found
+
+    def answers() -> bool:
+        assert server.poll() is None
+        with suppress(ConnectionError):
+            return len(post({"inputs": "a lion"})) == 1
+
+    until(answers, 120)
+    with ThreadPoolExecutor(4) as pool:
+        waiting = [pool.submit(post, {"inputs": ["lion " * 5000] * 4}) for _ in range(3)]
+        time.sleep(1)
+        server.terminate()
+        assert [len(x.result()) for x in waiting] == [4, 4, 4]
+    assert server.wait(30) in (0, -signal.SIGTERM)
+
+
+def test_a_port_that_cannot_be_used_is_refused_before_the_model_is_loaded(capsys):
+    main = import_module("deploy_lion.cli").main
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        for port in (other.getsockname()[1], 99_999):
+            assert main(["serve", "folder", "--port", str(port)]) == 1
+            assert f"--host 127.0.0.1 --port {port} cannot be used" in capsys.readouterr().err

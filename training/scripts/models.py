@@ -1,0 +1,102 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The configuration and the weights that the arguments of a script ask for."""
+
+import copy
+from difflib import get_close_matches
+from pathlib import Path
+
+from tokenization_lion import lion_image_processor
+from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer, PreTrainedConfig, PreTrainedModel
+
+from configuration_lion import PRESETS, LionConfig, lion_preset
+
+# With the package, the Auto classes and pipelines know LION.
+from modeling_lion.linearized.config import LinearizedConfig
+
+from .arguments import ModelArguments
+
+
+def load_config(model_args: ModelArguments) -> PreTrainedConfig:
+    """The configuration that the arguments describe; a ValueError if fields do not exist or do not fit together."""
+    overrides = model_args.config_overrides
+    if overrides is not None and not all("=" in part for part in overrides.split(",")):
+        raise ValueError(f"--config_overrides is {overrides!r}; write field=value,field=value.")
+    if model_args.config_name in PRESETS:
+        # Passed to the constructor, since defaults of other fields depend on them.
+        return lion_preset(model_args.config_name, **overridden(LionConfig(), overrides))
+    name = model_args.model_name_or_path or model_args.config_name
+    try:
+        config = ordered_labels(AutoConfig.from_pretrained(name, cache_dir=model_args.cache_dir), name)
+    except OSError as error:
+        folder = Path(name)
+        beside = [x.name for x in folder.parent.iterdir()] if folder.parent.is_dir() else []
+        similar = get_close_matches(folder.name, [*beside, *PRESETS], 1)
+        meant = f" Did you mean {similar[0]}?" if similar else ""
+        raise ValueError(
+            f"There is no configuration {name!r}: give a folder that has a config.json, a name on the Hub, or, to "
+            f"--config_name, a preset, as {next(iter(PRESETS))}; --help lists them.{meant}"
+        ) from error
+    if overrides is not None:
+        config = type(config).from_dict(config.to_dict(), **overridden(copy.deepcopy(config), overrides))
+        config.validate()
+    return config
+
+
+def ordered_labels(config: PreTrainedConfig, name: str) -> PreTrainedConfig:
+    """The configuration, its labels in the order of their numbers, which config.json may have in another."""
+    config.id2label = dict(sorted(config.id2label.items()))
+    if [*config.id2label] != [*range(len(config.id2label))]:
+        raise ValueError(f"id2label in config.json of {name} has the numbers {[*config.id2label]}: count from 0 on.")
+    return config
+
+
+def overridden(config: PreTrainedConfig, overrides: str | None) -> dict[str, object]:
+    """The fields of "field=value,field=value", of the types that they have in `config`, which they change."""
+    if overrides is None:
+        return {}
+    config.update_from_string(overrides)
+    return {name: getattr(config, name) for name in (part.split("=")[0] for part in overrides.split(","))}
+
+
+def context_length(config: PreTrainedConfig) -> int:
+    """Tokens of a text of the configured length, of a LION or a model of transformers."""
+    return config.context_length if isinstance(config, LionConfig) else config.max_position_embeddings
+
+
+def longest_text(config: PreTrainedConfig) -> int | None:
+    """Tokens that the model has positions for, `None` without a limit, of a LION or a model of transformers."""
+    if isinstance(config, LionConfig):
+        return config.longest_text
+    if isinstance(config, LinearizedConfig) and not config.has_longest_text:
+        return None
+    return config.max_position_embeddings
+
+
+def load_model(auto_class: type, model_args: ModelArguments, config: PreTrainedConfig) -> PreTrainedModel:
+    """The model of these arguments: trained weights, or new ones of this configuration."""
+    options = {"attn_implementation": model_args.attn_implementation, "dtype": model_args.dtype}
+    options = {name: value for name, value in options.items() if value is not None}
+    if model_args.model_name_or_path is not None:
+        options |= {"cache_dir": model_args.cache_dir, "ignore_mismatched_sizes": model_args.ignore_mismatched_sizes}
+        return auto_class.from_pretrained(model_args.model_name_or_path, config=config, **options)
+    if options.get("dtype") == "auto":
+        del options["dtype"]
+    return auto_class.from_config(config, **options)
+
+
+def load_tokenizer(model_args: ModelArguments):
+    """The tokenizer of a trained model, which pads at the end: positions in texts are counted from the left."""
+    name, cache_dir = model_args.model_name_or_path, model_args.cache_dir
+    return AutoTokenizer.from_pretrained(name, cache_dir=cache_dir, padding_side="right")
+
+
+def load_processor(model_args: ModelArguments, config: PreTrainedConfig, segmentation: bool = False):
+    """The model's image processor, or a new one. For segmentation, one of another task gives its colours only."""
+    name, colours = model_args.model_name_or_path, {}
+    if name is not None:
+        saved = AutoImageProcessor.from_pretrained(name, cache_dir=model_args.cache_dir)
+        if not segmentation or hasattr(saved, "post_process_semantic_segmentation"):
+            return saved
+        names = ("do_rescale", "rescale_factor", "do_normalize", "image_mean", "image_std", "resample")
+        colours = {name: getattr(saved, name) for name in names if getattr(saved, name, None) is not None}
+    return lion_image_processor(config, segmentation=segmentation, **colours)

@@ -1,0 +1,273 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Passages of documents, and queries for them: what train_passages.py trains on and bench_passages.py measures.
+
+A query is the first sentence of a passage, which is taken out of the passage. It comes with the name of the document
+in front, or without. Passages are read in four ways (`READINGS`).
+"""
+
+import json
+import math
+import random
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from retrieval_lion.passages import mean_of_span, token_rows
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import PreTrainedTokenizerBase
+
+from modeling_lion import split_passages
+
+
+SENTENCE = re.compile(r"\S.{30,300}?[.!?](?=\s)", re.DOTALL)
+MIN_REST = 100  # characters of a passage whose first sentence is taken out
+MIN_LETTERS = 0.75  # of a sentence that is a query: no code, no tables
+MOST_PADDING = 1.15  # of the longest row of a batch over the shortest
+LONGEST_PIECE, LONGEST_DOCUMENT = 512, 131072  # tokens
+# By name whether a document is read in one pass, and what has its name in front.
+READINGS = {
+    "pieces": (False, False),
+    "pieces with names": (False, True),
+    "one pass": (True, False),
+    "one pass with names": (True, True),
+}
+
+
+@dataclass(frozen=True)
+class SplitDocument:  # no tuple, which the Trainer takes apart
+    name: str
+    passages: list[str]
+
+
+class Query(NamedTuple):
+    text: str
+    name: str  # of its document
+    passage: int  # that answers it, of all
+
+    def words(self, is_named: bool) -> str:
+        return f"{self.name}: {self.text}" if is_named else self.text
+
+
+@dataclass
+class Row:
+    """
+    What an encoder reads at once.
+
+    Attributes:
+        input_ids: with special tokens.
+        spans: first token, the one behind the last, and the index of the vector that is their mean.
+    """
+
+    input_ids: list[int]
+    spans: list[tuple[int, int, int]]
+
+
+def read_documents(path: str | Path) -> list[SplitDocument]:
+    """
+    Documents of a JSONL file with `name` and `text`, split into passages, or with `name` and `passages`.
+
+    Raises:
+        ValueError: if a line has other fields.
+    """
+    documents = []
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            content = json.loads(line)
+            passages = content.get("passages")
+            if passages is None:
+                passages = [content["text"][first:end] for first, end in split_passages(content["text"])]
+            if isinstance(passages, str):
+                raise TypeError("`passages` is one text")
+            texts = [" ".join(passage.split()) for passage in passages]
+            documents.append(SplitDocument(str(content["name"]), [text for text in texts if text]))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f'{path}, line {number}: give {{"name": …, "text": …}} or {{"name": …, "passages": […]}}; got '
+                f"{line[:80]!r}."
+            ) from error
+    return documents
+
+
+def first_sentence(passage: str) -> str | None:
+    """A sentence at the start of a passage that has more behind it."""
+    found = SENTENCE.match(passage)
+    if found is None or len(passage) - found.end() < MIN_REST:
+        return None
+    letters = sum(character.isalpha() or character == " " for character in found[0])
+    return found[0] if letters >= MIN_LETTERS * len(found[0]) else None
+
+
+def take_queries(
+    documents: Iterable[SplitDocument], generator: random.Random, share: float, at_most: int | None = None
+) -> tuple[list[SplitDocument], list[Query]]:
+    """
+    The documents without the sentences that are queries, and those. `share` of the passages that begin with a sentence
+    lose it, but at most so many of a document.
+    """
+    changed, queries, count = [], [], 0
+    for document in documents:
+        name, passages = document.name, document.passages
+        found = {n: sentence for n, passage in enumerate(passages) if (sentence := first_sentence(passage))}
+        chosen = [n for n in found if generator.random() < share]
+        if at_most is not None and len(chosen) > at_most:
+            chosen = sorted(generator.sample(chosen, at_most))
+        queries += [Query(found[n], name, count + n) for n in chosen]
+        changed.append(
+            SplitDocument(name, [p[len(found[n]) :].strip() if n in chosen else p for n, p in enumerate(passages)])
+        )
+        count += len(passages)
+    return changed, queries
+
+
+def make_rows(
+    tokenizer: PreTrainedTokenizerBase, documents: Sequence[SplitDocument], reading: str, longest: int
+) -> list[Row]:
+    """
+    What is read of documents in one of `READINGS`. The vector of passage n has the index n, counted over all; in one
+    pass, that of document n has the number of passages plus n.
+
+    Args:
+        longest: tokens of a row. A longer document is read in several rows; a piece is cut off there, and at
+            `LONGEST_PIECE`, the positions of most encoders that read pieces.
+    """
+    is_whole, is_named = READINGS[reading]
+    if not is_whole:
+        texts = [f"{x.name}: {passage}" if is_named else passage for x in documents for passage in x.passages]
+        return text_rows(tokenizer, texts, min(longest, LONGEST_PIECE))
+    num_passages = sum(len(document.passages) for document in documents)
+    rows, first = [], 0
+    for number, document in enumerate(documents):
+        text, spans = "" if is_named else f"{document.name}: ", []
+        for passage in document.passages:
+            spans.append((len(text), len(text) + len(passage)))
+            text += f"{passage} "
+        for row in token_rows(tokenizer, number, text, spans, document.name if is_named else None, longest):
+            found = [(*span, first + n) for n, span in zip(row.passages.tolist(), row.spans.tolist(), strict=True)]
+            rows.append(Row(row.input_ids, [*found, (0, len(row.input_ids), num_passages + number)]))
+        first += len(spans)
+    return rows
+
+
+def batches_of(rows: Sequence[Row], tokens: int) -> Iterator[list[Row]]:
+    """Rows of about one length together, so many that they have at most so many tokens, or one."""
+    batch: list[Row] = []
+    for row in sorted(rows, key=lambda row: len(row.input_ids)):
+        length = len(row.input_ids)
+        if batch and ((len(batch) + 1) * length > tokens or length > MOST_PADDING * len(batch[0].input_ids)):
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch
+
+
+def vectors_of_rows(model: nn.Module, rows: Sequence[Row], pad_token_id: int) -> Tensor:
+    """The unit vectors of all spans of a batch, in their order, `(spans, hidden_size)`, float32."""
+    device = next(model.parameters()).device
+    length = max(len(row.input_ids) for row in rows)
+    input_ids = torch.full((len(rows), length), pad_token_id)
+    mask = torch.zeros(len(rows), length, dtype=torch.long)
+    for n, row in enumerate(rows):
+        input_ids[n, : len(row.input_ids)] = torch.tensor(row.input_ids)
+        mask[n, : len(row.input_ids)] = 1
+    inputs = {"input_ids": input_ids.to(device)}
+    if not bool(mask.all()):
+        inputs["attention_mask"] = mask.to(device)
+    states = model(**inputs).last_hidden_state
+    means = [mean_of_span(states[n], first, end) for n, row in enumerate(rows) for first, end, _ in row.spans]
+    return F.normalize(torch.stack(means), dim=-1)
+
+
+def in_order(vectors: Sequence[Tensor], batches: Iterable[list[Row]]) -> Tensor:
+    """Vectors of batches by the index of their spans; those of documents in several rows are averaged."""
+    index = torch.tensor([n for batch in batches for row in batch for _, _, n in row.spans])
+    found = torch.cat(list(vectors))
+    index = index.to(found.device)
+    total = found.new_zeros(int(index.max()) + 1, found.shape[1]).index_add(0, index, found)
+    return F.normalize(total, dim=-1)
+
+
+@torch.no_grad()
+def encode_rows(model: nn.Module, rows: Sequence[Row], pad_token_id: int, tokens: int = 8192) -> Tensor:
+    """`vectors_of_rows`, batch by batch, by the index of the spans."""
+    batches = list(batches_of(rows, tokens))
+    return in_order([vectors_of_rows(model, batch, pad_token_id) for batch in batches], batches)
+
+
+def text_rows(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], longest: int) -> list[Row]:
+    """A row and a vector for each text, of its first tokens."""
+    encoded = tokenizer(list(texts), truncation=True, max_length=longest, return_attention_mask=False, verbose=False)
+    return [Row(ids, [(0, len(ids), n)]) for n, ids in enumerate(encoded["input_ids"])]
+
+
+def owners_of(documents: Iterable[SplitDocument]) -> Tensor:
+    """The index of each passage's document, `(passages,)`."""
+    return torch.tensor([n for n, document in enumerate(documents) for _ in document.passages])
+
+
+def ndcg(scores: Tensor, answers: Tensor) -> Tensor:
+    """nDCG@10 of queries `(queries, candidates)` with one answer each; others of the same score stand before it."""
+    ranks = (scores >= scores.gather(1, answers[:, None])).sum(1)
+    return torch.where(ranks <= 10, 1 / torch.log2(1 + ranks.double()), 0.0)
+
+
+def score_queries(
+    model: nn.Module,
+    tokenizer: PreTrainedTokenizerBase,
+    documents: Sequence[SplitDocument],
+    queries: Sequence[Query],
+    reading: str,
+) -> dict[str, Tensor]:
+    """
+    nDCG@10 of every query, `(queries,)`, over the passages of all documents, with the document's name in front of the
+    query and without. And over all documents, by the query without a name: a document counts by its best passage, or
+    by one vector, in one pass the mean of all tokens, of pieces the mean of their vectors.
+
+    Args:
+        documents, queries: of `take_queries`.
+        reading: one of `READINGS`.
+    """
+    rows = make_rows(tokenizer, documents, reading, LONGEST_DOCUMENT)
+    vectors = encode_rows(model, rows, tokenizer.pad_token_id)
+    owners = owners_of(documents)
+    passages, wholes = vectors[: len(owners)], vectors[len(owners) :]
+    if not len(wholes):
+        wholes = F.normalize(torch.zeros(len(documents), passages.shape[1]).index_add(0, owners, passages), dim=-1)
+    answers = torch.tensor([query.passage for query in queries])
+    found = {}
+    for name, is_named in (("with_names", True), ("without_names", False)):
+        texts = text_rows(tokenizer, [query.words(is_named) for query in queries], LONGEST_PIECE)
+        of_queries = encode_rows(model, texts, tokenizer.pad_token_id)
+        found[name] = ndcg(of_queries @ passages.T, answers)
+    none = torch.full((len(queries), len(documents)), -1.0)
+    scores = of_queries @ passages.T
+    best = none.scatter_reduce(1, owners.expand_as(scores), scores, "amax")
+    found["documents_best_passage"] = ndcg(best, owners[answers])
+    found["documents_one_vector"] = ndcg(of_queries @ wholes.T, owners[answers])
+    return found
+
+
+def mean_and_error(values: Tensor, clusters: Tensor) -> tuple[float, float]:
+    """
+    The mean, and its standard error when values of the same cluster are alike: queries of one document, for example.
+
+    With residuals :math:`r`, their sums :math:`s_g` in `G` clusters and `n` values, the error is
+    :math:`\\sqrt{G / (G - 1) \\sum_g s_g^2} / n`: that of independent values where each has its own cluster.
+
+    Args:
+        values, clusters: `(values,)`; a number for each cluster.
+    """
+    mean = values.double().mean()
+    _, cluster_of = clusters.unique(return_inverse=True)
+    count = int(cluster_of.max()) + 1
+    sums = torch.zeros(count, dtype=torch.double).index_add(0, cluster_of, values.double() - mean)
+    if count == 1:
+        return mean.item(), math.nan
+    return mean.item(), math.sqrt(count / (count - 1) * float(sums.square().sum())) / len(values)
