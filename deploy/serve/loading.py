@@ -18,7 +18,7 @@ from torch import nn
 from transformers.utils import cached_file
 
 from modeling_lion import LionConfig
-from modeling_lion.linearized.config import InPlaceConfig
+from modeling_lion.linearized.config import LinearizedConfig
 from modeling_lion.linearized.model_inputs import BUFFERED_POSITIONS, longest_text
 
 from ..export.exported import FILES, ExportedModel
@@ -272,7 +272,7 @@ def own_limit(model: SentenceTransformer | CrossEncoder, files: Files) -> int | 
     network, config, limits = model[0].model, model[0].model.config, [model.max_seq_length or NO_LIMIT]
     if isinstance(network, ExportedModel):
         limits.append(BUFFERED_POSITIONS)
-    elif isinstance(config, InPlaceConfig):
+    elif isinstance(config, LinearizedConfig):
         limits.append(longest_text(network) or NO_LIMIT)
         if limits == [config.max_position_embeddings, NO_LIMIT]:
             # sentence-transformers cuts at the table of positions, which is read again for longer texts.
