@@ -156,7 +156,7 @@ def read_json(file: str, what: str) -> list | dict:
 
 
 def check_characters(rows: object, text: str, what: str) -> None:
-    """Raise a ValueError for the first row with half of a character, which an escape can be, and no tokenizer reads."""
+    """Raise a ValueError for the first row with half of a character, which no tokenizer reads."""
     if not HALF.search(text):
         return
     for number, row in enumerate(rows if isinstance(rows, list) else [rows], start=1):
