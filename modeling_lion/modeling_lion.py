@@ -115,7 +115,8 @@ class LionAttention(nn.Module):
         attention = self.mixer.forms.get(name)
         if attention is None and name:
             attention = ALL_ATTENTION_FUNCTIONS.get_interface(name, eager_softmax)
-        call = self.mixer(hidden_states, layout, memory=memory, attention=attention)
+        streams = {"memory": memory} if self.mixer.has_memory else {}
+        call = self.mixer(hidden_states, layout, attention=attention, **streams)
         output = call.attention(*call.inputs)
         output, weights = output if isinstance(output, tuple) else (output, None)
         if weights is None and output_attentions:
