@@ -48,8 +48,9 @@ IMAGE_FIELDS = (
     "use_cls_token",
     "semantic_loss_ignore_index",
 )
-# Fields of earlier versions, for models that were made of other encoders, with the values of all others.
+# Fields that version 0.2 had for a while and stored in every folder, with the values that change nothing.
 DELETED_FIELDS = {
+    "local_window": 0,
     "embedding_size": None,
     "norm_type": "layer_norm",
     "norm_bias": True,
@@ -59,23 +60,11 @@ DELETED_FIELDS = {
     "use_prediction_head": False,
     "classifier_bias": True,
     "use_lm_transform": True,
+    "pooler_act": None,
     "pooler_norm": False,
     "num_register_tokens": 0,
+    "decay_activation": "sigmoid",
 }
-DELETED_POOLINGS = ("late", "cls_mean", "prefix", "attention")
-# Values that fields could have in earlier versions.
-DELETED_VALUES = {
-    "mixer_type": ("diagonal",),
-    "feature_map": ("performer", "softmax"),
-    "patch_order": ("hilbert", "zigzag"),
-    "decay_activation": ("softplus",),
-}
-# Fields that are left over without these values.
-LEFT_OVER_FIELDS = ("decay_activation", "decay_rank")
-CONVERT_AGAIN = (
-    "An earlier version made such models of other encoders. Make it again of its source, which stays the encoder that "
-    "it is: `lion convert <source> <folder>`."
-)
 # Names of fields in other models, and what to use in LION instead.
 OTHER_NAMES = {
     "rope_theta": 'give `rope_parameters={"rope_theta": ...}`.',
@@ -104,6 +93,7 @@ OTHER_NAMES = {
     "rms_norm_eps": "give `layer_norm_eps`.",
     "decay_activation": "decays are the sigmoid of their logits: leave it out.",
     "decay_rank": "no mixer has it any more: leave it out.",
+    "local_window": "`modeling_lion.linearize` gives other encoders a window beside linear attention.",
     "dropout": "give `hidden_dropout_prob`, `attention_probs_dropout_prob` or both.",
     "n_layer": "give `num_hidden_layers`.",
     "n_layers": "give `num_hidden_layers`.",
@@ -162,13 +152,6 @@ class ConfigChecks(ConfigPart):
     @classmethod
     def check_stored(cls, stored: dict) -> None:
         """Raise a ValueError for a stored configuration that this version cannot read, which says what can."""
-        for name, values in DELETED_VALUES.items():
-            if stored.get(name) in values:
-                raise ValueError(
-                    f"The stored configuration has `{name}` {stored[name]!r}, which this version no longer has. "
-                    "The code that was saved beside the weights still computes it: load it with "
-                    "trust_remote_code=True in a process that does not import modeling_lion."
-                )
         if (name := stored.get("mixer_type", "lit")) not in MIXERS:
             file = stored.get("auto_map", {}).get("AutoConfig", "").split("--")[-1].split(".")[0]
             raise ValueError(
@@ -177,8 +160,6 @@ class ConfigChecks(ConfigPart):
                 "commands and scripts); or load with trust_remote_code=True in a process that does not import "
                 "modeling_lion."
             )
-        if stored["pooling"] in DELETED_POOLINGS:
-            raise ValueError(f"The stored configuration has `pooling` {stored['pooling']!r}. {CONVERT_AGAIN}")
 
     @classmethod
     def warn_of_names(cls, names: Iterable[str]) -> None:
@@ -191,19 +172,20 @@ class ConfigChecks(ConfigPart):
 
     def drop_deleted_fields(self, stored: dict) -> None:
         """
-        Take fields of earlier versions out of a stored configuration.
+        Take deleted fields out of a stored configuration.
 
         Raises:
             ValueError: if one has a value that no model has any more.
         """
-        for name in LEFT_OVER_FIELDS:
-            stored.pop(name, None)
-        is_text = self.modality == "text"
-        has_dense = is_text and self.pooling == "cls"
-        computed = {"embedding_norm": is_text, "pooler_act": "tanh" if has_dense else "none"}
-        for name, usual in (DELETED_FIELDS | computed).items():
+        stored.pop("decay_rank", None)  # without effect on any mixer that is left
+        for name, usual in (DELETED_FIELDS | {"embedding_norm": self.modality == "text"}).items():
             if (value := stored.pop(name, None)) not in (None, usual):
-                raise ValueError(f"The stored configuration has `{name}` {value!r}. {CONVERT_AGAIN}")
+                raise ValueError(
+                    f"The stored configuration has `{name}` {value!r}, which this version no longer has. The code "
+                    "that was saved beside the weights still computes it: load it with trust_remote_code=True in a "
+                    "process that does not import modeling_lion. If the model was made of another encoder, make it "
+                    "again: `lion convert <source> <folder>`."
+                )
 
     def validate_positive(self):
         for name in (
@@ -218,10 +200,9 @@ class ConfigChecks(ConfigPart):
             "num_channels",
             "luna_length",
             "chunk_size",
-            "local_window",
             "num_key_heads",
         ):
-            minimum = 0 if name in ("type_vocab_size", "local_window") else 1
+            minimum = 0 if name == "type_vocab_size" else 1
             is_unset = name == "num_key_heads" and self.num_key_heads is None
             if not is_unset and getattr(self, name) < minimum:
                 raise ValueError(f"`{name}` is {getattr(self, name)}; give at least {minimum}.")
@@ -260,18 +241,10 @@ class ConfigChecks(ConfigPart):
                 f"`num_key_heads` is {self.num_key_heads}, and no layer is linear (`mixer_type` {self.mixer_type!r}, "
                 f"`layer_types` {self.layer_types}): leave `num_key_heads=None`."
             )
-        if self.key_dim == self.head_dim:
-            return
-        hindrances = {
-            f"`local_window` {self.local_window}, whose softmax has a key for each head": self.local_window > 0,
-            "`rope_parameters` of linear layers, which turn the channels of a head": (
-                self.rope_parameters_by_type.get("linear_attention") is not None
-            ),
-        }
-        if found := [text for text, is_there in hindrances.items() if is_there]:
+        if self.key_dim != self.head_dim and self.rope_parameters_by_type.get("linear_attention") is not None:
             raise ValueError(
-                f"`num_key_heads` is {self.num_key_heads} with {found[0]}; leave `num_key_heads=None`, or do without "
-                "the other."
+                f"`num_key_heads` is {self.num_key_heads} with `rope_parameters` of linear layers, which turn the "
+                "channels of a head; leave `num_key_heads=None`, or do without the other."
             )
 
     def validate_layer_type(self):
@@ -327,19 +300,6 @@ class ConfigChecks(ConfigPart):
             raise ValueError(
                 f'`feature_map="{self.feature_map}"` with `normalization="sum"` divides by numbers of either sign; '
                 'set `normalization="none"`, or a positive `feature_map` ("relu", "silu_norm", "elu").'
-            )
-
-    def validate_local_window(self):
-        if self.local_window > 0 and not self.has_linear_layers:
-            raise ValueError(
-                f"`local_window` is {self.local_window}, and no layer is linear (`mixer_type` {self.mixer_type!r}, "
-                f"`layer_types` {self.layer_types}): set `local_window=0`; the window of softmax layers is "
-                "`sliding_window`."
-            )
-        if self.local_window > 0 and self.normalization == "none":
-            raise ValueError(
-                f"`local_window` is {self.local_window} with `normalization` 'none', and the window shares a "
-                'denominator with the linear sum: set `normalization="sum"`, or `local_window=0`.'
             )
 
     def validate_rope(self):

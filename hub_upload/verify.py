@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from modeling_lion.attention.lion_attention import DECAYS_ONLY
 from modeling_lion.attention.reference import reference_attention
-from modeling_lion.linearized.branch import InPlaceHead, KeptAttention
+from modeling_lion.linearized.branch import KeptAttention, LinearBranch
 from modeling_lion.modeling_lion import LionAttention
 from modeling_lion.sequence.layout import Layout
 
@@ -300,8 +300,8 @@ def numerics_report(model: PreTrainedModel, samples: list[Tensor]) -> Numerics:
     def look(module, args, kwargs, output):
         if isinstance(module, LionAttention) and module.mixer.needs == DECAYS_ONLY:
             reports.setdefault(module, []).append(head_numbers(module, *args, **kwargs))
-        elif isinstance(module, InPlaceHead):
-            reports.setdefault(module, []).append(in_place_numbers(module, *args, output=output[0]))
+        elif isinstance(module, LinearBranch):
+            reports.setdefault(module, []).append(linearized_numbers(module, *args, output=output[0]))
         output = output[0] if isinstance(output, tuple) else output
         if isinstance(output, Tensor) and not output.isfinite().all():
             bad_modules.append(names[module])
@@ -312,7 +312,7 @@ def numerics_report(model: PreTrainedModel, samples: list[Tensor]) -> Numerics:
         for sample in samples:
             model.base_model(**model_batches(model, [sample], "none")[0])
     divides = getattr(model.config, "normalization", None) == "sum"
-    attentions = (module for module in names if isinstance(module, LionAttention | InPlaceHead | KeptAttention))
+    attentions = (module for module in names if isinstance(module, LionAttention | LinearBranch | KeptAttention))
     heads = [
         HeadNumerics(layer, head, decay, denominator if divides else None, int(bad) if bad < math.inf else None)
         for layer, attention in enumerate(attentions)
@@ -342,7 +342,9 @@ def head_numbers(attention: LionAttention, hidden_states: Tensor, layout: Layout
     return torch.stack([decays.amin(-1), denominators.abs().amin(-1), first.to(decays.dtype)], dim=-1)
 
 
-def in_place_numbers(head: InPlaceHead, query: Tensor, key: Tensor, value: Tensor, *others, output: Tensor) -> Tensor:
+def linearized_numbers(
+    head: LinearBranch, query: Tensor, key: Tensor, value: Tensor, *others, output: Tensor
+) -> Tensor:
     """`head_numbers` of an encoder that became linear, without denominators: they are sums of positive numbers."""
     heads = query.shape[1]
     decays = torch.ones(heads, dtype=query.dtype)

@@ -13,6 +13,8 @@
 # limitations under the License.
 """PyTorch LION model (Afzal et al., arXiv 2502.16249): bidirectional linear attention for text and images."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -121,8 +123,6 @@ class LionAttention(nn.Module):
         output, weights = output if isinstance(output, tuple) else (output, None)
         if weights is None and output_attentions:
             weights = self.mixer.weights(call, layout)
-        if call.window is not None:
-            output, weights = call.window.join(output, weights)
         if self.mixer.has_heads_first:
             output = output.transpose(1, 2)
         return layout.by_token(self.project, output.flatten(2)), weights, call.memory
@@ -316,12 +316,12 @@ class LionModel(LionPreTrainedModel):
         given = input_ids, inputs_embeds, pixel_values, position_ids, cu_seq_lens_q, kwargs.get("past_key_values")
         check_inputs(self.config, *given)
         if self.is_text:
-            inputs = input_ids if inputs_embeds is None else inputs_embeds
+            inputs: Any = input_ids if inputs_embeds is None else inputs_embeds
             tokens, shape = read_text(inputs, attention_mask, position_ids, cu_seq_lens_q), inputs.shape[:2]
             if is_one_row := tokens.differ_by_row(shape[1]):
                 check_one_row(self.config, kwargs)
-                given = input_ids, token_type_ids, inputs_embeds, inputs
-                input_ids, token_type_ids, inputs_embeds, inputs = (in_one_row(x, shape[0]) for x in given)
+                rows = input_ids, token_type_ids, inputs_embeds, inputs
+                input_ids, token_type_ids, inputs_embeds, inputs = (in_one_row(x, shape[0]) for x in rows)
                 tokens = tokens.in_one_row(shape[0])
             layout = text_layout(self.config, inputs, tokens)
             if self.sequence_group is not None:

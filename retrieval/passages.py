@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from modeling_lion.linearized.config import InPlaceConfig, is_lion
+from modeling_lion.linearized.config import LinearizedConfig, is_lion
 from modeling_lion.linearized.model_inputs import longest_text
 
 
@@ -241,10 +241,10 @@ class PassageEncoder:
             raise ValueError("This encoder leaves its prompt out of the mean of tokens, which is not done here.")
         self.model = self.model.base_model
         config = self.model.config
-        is_in_place = isinstance(config, InPlaceConfig)
-        self.longest_text = longest_text(self.model) if is_in_place else config.longest_text
+        is_linearized = isinstance(config, LinearizedConfig)
+        self.longest_text = longest_text(self.model) if is_linearized else config.longest_text
         # Positions of a text begin with the first of the table. Some encoders take none, and read rows one by one.
-        table = config.lion_position_table if is_in_place else None
+        table = config.lion_position_table if is_linearized else None
         self.first_position = 0 if table is None else table[1]
         self.can_pack = "position_ids" in signature(self.model.forward).parameters
         if not getattr(self.tokenizer, "is_fast", False):

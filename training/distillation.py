@@ -26,9 +26,9 @@ from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 from modeling_lion import linearize
 from modeling_lion.attention.softmax_window import dense_window_mask
 from modeling_lion.linearized.attention_functions import exact_attention
-from modeling_lion.linearized.branch import InPlaceHead
+from modeling_lion.linearized.branch import LinearBranch
 from modeling_lion.linearized.classes import class_by_name
-from modeling_lion.linearized.config import InPlaceConfig
+from modeling_lion.linearized.config import LinearizedConfig
 from modeling_lion.mixers.import_mixers import import_mixers
 from modeling_lion.tokens import Tokens, read_mask
 
@@ -45,12 +45,12 @@ COMPARES = "compares_with_lion"
 LINEAR_OPTIONS = {"mixer": "lit", "feature_map": "scaled_hedgehog", "window": 64, "positions": None}
 
 
-def lion_heads(model: nn.Module) -> list[InPlaceHead]:
-    return [module for module in model.modules() if isinstance(module, InPlaceHead)]
+def lion_branches(model: nn.Module) -> list[LinearBranch]:
+    return [module for module in model.modules() if isinstance(module, LinearBranch)]
 
 
 def lion_parameters(model: nn.Module) -> list[nn.Parameter]:
-    return [parameter for head in lion_heads(model) for parameter in head.parameters()]
+    return [parameter for head in lion_branches(model) for parameter in head.parameters()]
 
 
 @contextmanager
@@ -69,12 +69,12 @@ def attention_of(model: PreTrainedModel, name: str) -> Iterator[None]:
 @contextmanager
 def only(model: PreTrainedModel, branches: str) -> Iterator[None]:
     """Within it the heads have "both" branches, the "window" or the "linear" sum alone."""
-    for head in lion_heads(model):
+    for head in lion_branches(model):
         head.branches = branches
     try:
         yield
     finally:
-        for head in lion_heads(model):
+        for head in lion_branches(model):
             head.branches = "both"
 
 
@@ -105,7 +105,7 @@ class Comparison:
 
     def attend(self, module, query, key, value, attention_mask=None, scaling=None, **kwargs):
         output, _ = exact_attention(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
-        if isinstance(getattr(module, "lion", None), InPlaceHead):
+        if isinstance(getattr(module, "lion", None), LinearBranch):
             tokens = Tokens()
             if attention_mask is not None:
                 tokens = read_mask(attention_mask, len(query), kwargs.get("sliding_window") is not None)
@@ -334,7 +334,7 @@ def load_linear(arguments: DistillationArguments, name: str) -> PreTrainedModel:
     """
     config = AutoConfig.from_pretrained(name)
     options = {name: x for name in LINEAR_OPTIONS if (x := getattr(arguments, name)) is not None}
-    if isinstance(config, InPlaceConfig):
+    if isinstance(config, LinearizedConfig):
         if arguments.layers is not None:
             raise ValueError(
                 f"{name} is linear already, with layers of its own: leave out --layers, or take its source."

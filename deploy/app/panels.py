@@ -17,7 +17,7 @@ import torch
 from hub_upload_lion.checkpoint import find_checkpoint, load_model, load_preprocessor
 from hub_upload_lion.publish.model_card import attention_in_words
 from hub_upload_lion.sentence_modules import MODULES, encoder_class
-from hub_upload_lion.traits import InPlaceTraits, Traits, traits_of
+from hub_upload_lion.traits import LinearizedTraits, Traits, traits_of
 from retrieval_lion.documents import documents_of_text, read_text
 from retrieval_lion.encoders import SentenceEncoder, tokens_cut, unit_vectors
 from retrieval_lion.search.index import Answer, Index
@@ -333,7 +333,7 @@ def linear_layers(served: Served) -> list[int]:
 
 
 def why_not_heads(served: Served) -> str | None:
-    if isinstance(served.traits, InPlaceTraits):
+    if isinstance(served.traits, LinearizedTraits):
         return f"it shows the layers of a LionModel, and {served.name} is a {served.kind}."
     if linear_layers(served):
         return None
@@ -401,7 +401,7 @@ def softmax_peer(served: Served, longest: int) -> PreTrainedModel:
     it was, or of a LION a BERT of its size, with random weights, for texts of up to `longest` tokens.
     """
     config = served.model.config
-    if isinstance(served.traits, InPlaceTraits):
+    if isinstance(served.traits, LinearizedTraits):
         peer = deepcopy(served.model.base_model)
         peer.set_attn_implementation("sdpa")
         return peer

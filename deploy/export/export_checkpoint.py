@@ -20,7 +20,7 @@ from torch.export import Dim
 from transformers import PreTrainedModel
 
 from modeling_lion.attention.export_graph import Choice, choosing_graphs
-from modeling_lion.linearized.graph_choice import InPlaceChoice
+from modeling_lion.linearized.graph_choice import LinearizedChoice
 from modeling_lion.linearized.model_inputs import BUFFERED_POSITIONS
 from modeling_lion.mixers.mixer import Mixer
 
@@ -218,7 +218,7 @@ class Branch(torch.nn.Module):
         return self.function(*inputs)
 
 
-def add_choices(model, choices: Sequence[Choice | InPlaceChoice], opset_version: int | None) -> None:
+def add_choices(model, choices: Sequence[Choice | LinearizedChoice], opset_version: int | None) -> None:
     """
     Add the functions to an ONNX model that it calls where it chooses (`choosing_graphs`).
 
@@ -246,7 +246,7 @@ def add_choices(model, choices: Sequence[Choice | InPlaceChoice], opset_version:
 
 
 def export_branch(
-    branch: Callable[..., tuple[Tensor, ...]], choice: Choice | InPlaceChoice, opset_version: int | None
+    branch: Callable[..., tuple[Tensor, ...]], choice: Choice | LinearizedChoice, opset_version: int | None
 ):
     """The graph of a branch, for any batch size and length."""
     batch, length = Dim("batch"), Dim("length", min=choice.least_length)

@@ -11,7 +11,7 @@ from transformers.image_utils import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from configuration_lion import LionConfig
 from configuration_lion.registry import FEATURE_MAPS
 from modeling_lion import LionForImageClassification, LionForMaskedLM, LionForSequenceClassification
-from modeling_lion.linearized.config import in_place_feature_maps, in_place_mixers
+from modeling_lion.linearized.config import linearized_feature_maps, linearized_mixers
 
 from ..checkpoint import fit_length, load_preprocessor, new_folder
 from ..verify import Verification, print_table, verification_table, verify_checkpoint
@@ -110,8 +110,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("source", help="a folder or Hub name of an encoder; or a .pt, .pth, .bin or .safetensors file")
     parser.add_argument("folder", help="folder to create")
-    names = ", ".join(in_place_mixers())
-    choices = {*FEATURE_MAPS, *in_place_feature_maps()}
+    names = ", ".join(linearized_mixers())
+    choices = {*FEATURE_MAPS, *linearized_feature_maps()}
     parser.add_argument("--feature_map", choices=sorted(choices), help='of an encoder "hedgehog" by default')
     encoder = parser.add_argument_group("of an encoder (as in modeling_lion.linearize)")
     encoder.add_argument(

@@ -21,11 +21,11 @@ from transformers import PreTrainedModel
 
 from configuration_lion.registry import find_mixer
 from modeling_lion.attention.lion_attention import DECAYS_ONLY
-from modeling_lion.linearized.config import InPlaceConfig, type_of_source
+from modeling_lion.linearized.config import LinearizedConfig, type_of_source
 from modeling_lion.mixers.mixer import Mixer
 from modeling_lion.portable_code import is_own
 
-from ..traits import InPlaceTraits, traits_of
+from ..traits import LinearizedTraits, traits_of
 from ..verify import Verification
 
 
@@ -169,7 +169,7 @@ def model_card(
         is_our_mixer=is_own(mixer_of(model)),
         has_all_forms=traits.has_linear_layers and {*FORMS} <= {*traits.forms.values()},
         has_weights=traits.has_weights,
-        has_softmax=isinstance(traits, InPlaceTraits),
+        has_softmax=isinstance(traits, LinearizedTraits),
         rows=rows_of(model),
         kernels=kernels_of(model),
         limits=limits_of(model),
@@ -209,7 +209,7 @@ def attention_in_words(model: PreTrainedModel) -> tuple[str, str]:
     """The name of the attention, and a phrase that describes it."""
     config, traits, mixer = model.config, traits_of(model), mixer_of(model)
     title = mixer.title or f"The mixer {mixer.name}"
-    if not isinstance(traits, InPlaceTraits):
+    if not isinstance(traits, LinearizedTraits):
         what = f"{'linear ' if config.has_linear_layers else ''}attention {mixer.description}".strip()
         return title if mixer.title else f"{title} in the backbone of LION", what
     window = f" and softmax over {config.lion_window} tokens on each side" if config.lion_window else ""
@@ -220,7 +220,7 @@ def attention_in_words(model: PreTrainedModel) -> tuple[str, str]:
 
 def mixer_of(model: PreTrainedModel) -> type[Mixer]:
     """The class of the mixer of a model; softmax if no layer has the one of `mixer_type`."""
-    if isinstance(model.config, InPlaceConfig):
+    if isinstance(model.config, LinearizedConfig):
         return find_mixer(model.config.lion_mixer)
     return find_mixer(model.config.mixer_type if model.config.uses_mixer_type else "softmax")
 
@@ -244,7 +244,7 @@ def rows_of_lion(model: PreTrainedModel) -> dict[str, object]:
     }
 
 
-def rows_in_place(model: PreTrainedModel) -> dict[str, object]:
+def linearized_rows(model: PreTrainedModel) -> dict[str, object]:
     """Rows of the table of an encoder that became linear."""
     config = model.config
     is_linear = [sizes is not None for sizes in config.lion_layers.values()]
@@ -271,7 +271,7 @@ def rows_of(model: PreTrainedModel) -> dict[str, object]:
         "heads": config.num_attention_heads,
         "MLP size": getattr(config, "intermediate_size", None),
     }
-    rows |= rows_in_place(model) if isinstance(traits, InPlaceTraits) else rows_of_lion(model)
+    rows |= linearized_rows(model) if isinstance(traits, LinearizedTraits) else rows_of_lion(model)
     rows |= {
         "weights": quoted(str(model.dtype).removeprefix("torch.")),
         "vocabulary": is_text and f"{config.vocab_size:,}",
@@ -290,14 +290,14 @@ def kernels_of(model: PreTrainedModel) -> list[tuple[str, ...]]:
     header = "`attn_implementation`", "what it does"
     softmax = '`"sdpa"`', "`scaled_dot_product_attention` of PyTorch"
     eager = '`"eager"`', "the reference; returns attention weights"
-    if "sdpa" in traits.forms or not traits.has_linear_layers and isinstance(traits, InPlaceTraits):
+    if "sdpa" in traits.forms or not traits.has_linear_layers and isinstance(traits, LinearizedTraits):
         return [header, (softmax[0], f"{softmax[1]}; the default"), eager]
     if mixer_of(model).needs != DECAYS_ONLY:
         words = {"auto": "what the mixer computes first; the default"}
         rows = [(f'`"{name}"`', words.get(name, "what the mixer computes by this name")) for name in traits.forms]
         return [header, *rows, *([eager] if traits.has_weights else [])]
     forms = [(f'`"{name}"`', *FORMS[form]) for name, form in traits.forms.items()]
-    if isinstance(traits, InPlaceTraits):
+    if isinstance(traits, LinearizedTraits):
         return [(*header, GROWTH), *forms, (softmax[0], "the encoder as it was", FORMS["parallel"][1])]
     return [(*header, GROWTH), *forms, (*eager, FORMS["parallel"][1])]
 
@@ -305,7 +305,7 @@ def kernels_of(model: PreTrainedModel) -> list[tuple[str, ...]]:
 def limits_of(model: PreTrainedModel) -> list[str]:
     """Limits that users have to know, in sentences."""
     config, traits = model.config, traits_of(model)
-    is_lion = not isinstance(traits, InPlaceTraits)
+    is_lion = not isinstance(traits, LinearizedTraits)
     if traits.modality == "image":
         size = "x".join(map(str, traits.image_shape[1:]))
         is_fixed = not is_lion or config.position_embedding_type != "none"

@@ -23,8 +23,7 @@ class AttentionReport:
 
     Args:
         attention: exact attention weights of the chosen tokens, `(batch, heads, tokens, length)`: rows of what
-            `output_attentions=True` returns. They include the window of a head (`local_window`); the other two fields
-            do not.
+            `output_attentions=True` returns.
         mask: the same rows of the decay mask M (SPEC §2), from 0 to 1; the mean over the scans of an image.
         receptive_field: Σ_j M_ij over the real tokens j, `(batch, heads, length)`: how many tokens reach token i, each
             weighted by its decay. For LION-LIT it is the length; for a decay of λ it is (1 + λ) / (1 - λ) in the
@@ -61,7 +60,7 @@ def attention_report(model: PreTrainedModel, tokens: list[int], **inputs: Tensor
 def report_layer(attention, args: tuple, kwargs: dict, *, tokens: list[int], reports: dict) -> None:
     """A forward pre-hook of an attention module that stores its report in `reports`."""
     hidden_states, layout = args[:2]
-    (query, key, _, log_decay), window = attention.mixer(hidden_states, layout)[1:3]
+    query, key, _, log_decay = attention.mixer(hidden_states, layout).inputs
     length, head_dim = query.shape[2:]
     if any(not 0 <= token < length for token in tokens):
         raise ValueError(f"`tokens` is {tokens}; give positions from 0 to {length - 1}.")
@@ -94,10 +93,7 @@ def report_layer(attention, args: tuple, kwargs: dict, *, tokens: list[int], rep
         )
         receptive_field = receptive_field + reached[:, :, raster, 0] / len(orders)
     weights = (query[:, :, tokens] @ key.transpose(-1, -2)) * mask
-    if window is None:
-        weights = normalize(weights, weights.sum(-1, keepdim=True), attention.config.normalization, head_dim)
-    else:
-        weights = window.weights(weights, tokens)
+    weights = normalize(weights, weights.sum(-1, keepdim=True), attention.config.normalization, head_dim)
     reports[attention] = AttentionReport(weights, mask.expand_as(weights), receptive_field)
 
 

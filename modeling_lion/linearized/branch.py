@@ -10,6 +10,7 @@ interface.
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +22,9 @@ from configuration_lion.registry import FEATURE_MAPS, find_mixer
 from ..attention.decay_mask import LogDecay, check_decay_shape, decay_mask_rows, finite_log_decay, over_tokens
 from ..attention.far_sums import far_sums
 from ..attention.lion_attention import lion_attention
-from ..attention.numerics import divide, without_autocast
-from ..attention.softmax_window import dense_window_mask
+from ..attention.numerics import divide, smallest_denominator, without_autocast
+from ..attention.softmax_window import dense_window_mask, sliding_attention
 from ..mixers.feature_map import Hedgehog
-from ..mixers.local_window import LocalWindow
 from ..mixers.mixer import init_own_weights
 from ..sequence.tiles import can_be_cut, cut_into_tiles, in_tiles
 from ..tokens import Tokens
@@ -64,6 +64,80 @@ class KeyFeatures(Hedgehog):
         return super().forward(x) * bounded_exp(size).unsqueeze(-1)
 
 
+@dataclass
+class LocalWindow:
+    """
+    Softmax over near tokens, and what joins it with the linear sum over the others. With e_i, the logarithm of the
+    window's denominator (attention/softmax_window.py), the window's share of the output is sigmoid(e_i - g_i - log
+    den_i).
+
+    Attributes:
+        query, key, value: `(batch, heads, length, head_dim)`, before the feature map.
+        gate: g, `(batch, heads, length)`.
+        tokens: without padding between real ones.
+        reach: how many tokens a head sees on each side.
+        scaling: s, of the scores q·k; `None` for D^-½.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    gate: Tensor
+    tokens: Tokens
+    reach: int
+    scaling: float | None = None
+
+    def __post_init__(self):
+        if self.scaling is None:
+            self.scaling = self.query.shape[-1] ** -0.5
+
+    def join(self, numerator: Tensor, denominator: Tensor) -> Tensor:
+        """
+        The output, `(batch, heads, length, head_dim)`, in the dtype of the values.
+
+        Args:
+            numerator, denominator: of the linear sum, `(batch, heads, length, head_dim)` and `(..., 1)`.
+        """
+        near, log_sum = sliding_attention(
+            self.query,
+            self.key,
+            self.value,
+            sliding_window=self.reach,
+            scaling=self.scaling,
+            tokens=self.tokens,
+            with_log_sum=True,
+        )
+        # The logarithm of the ratio of both denominators: neither overflows, and either may be 0.
+        denominator = at_least_smallest(denominator)
+        ratio = (log_sum - self.gate.to(log_sum.dtype)).unsqueeze(-1) - denominator.log()
+        near = near.transpose(1, 2).to(ratio.dtype)
+        factor = (-ratio).sigmoid() / denominator
+        return torch.addcmul(near * ratio.sigmoid(), numerator, factor).to(self.value.dtype)
+
+    def weights(self, linear: Tensor, queries: Tensor | slice = slice(None)) -> Tensor:
+        """
+        The weights of all tokens in the outputs of some, by default all, `(batch, heads, queries, length)`.
+
+        Args:
+            linear: undivided weights of the linear sum, in the same shape; those of near tokens do not count.
+            queries: indices of the outputs.
+        """
+        seen = dense_window_mask(self.query[:, 0], self.reach, self.tokens, queries)
+        linear = linear.masked_fill(seen, 0)
+        query, key, gate = (x.to(linear.dtype) for x in (self.query, self.key, self.gate))
+        scores = self.scaling * query[:, :, queries] @ key.transpose(-1, -2)
+        # Masked before exp: far from the window it may overflow, and its gradient would be NaN.
+        scores = torch.where(seen, scores - gate[:, :, queries, None], -torch.inf)
+        log_linear = at_least_smallest(linear.sum(-1, keepdim=True)).log()
+        largest = torch.maximum(scores.amax(-1, keepdim=True), log_linear).detach()
+        weights = (scores - largest).exp() + linear * (-largest).exp()
+        return divide(weights, weights.sum(-1, keepdim=True))
+
+
+def at_least_smallest(denominator: Tensor) -> Tensor:
+    return denominator.clamp(min=smallest_denominator(denominator.dtype))
+
+
 class KeptAttention(nn.Module):
     """Marks an attention module that keeps softmax, beside others that became linear. It has no weights."""
 
@@ -72,12 +146,12 @@ class KeptAttention(nn.Module):
         self.config = config
 
 
-class InPlaceHead(nn.Module):
+class LinearBranch(nn.Module):
     """
     The linear attention of one attention module.
 
     Args:
-        config: of the encoder, with the fields of `InPlaceConfig`.
+        config: of the encoder, with the fields of `LinearizedConfig`.
         num_heads, head_dim: of the queries.
     """
 
@@ -169,10 +243,10 @@ class InPlaceHead(nn.Module):
                 sums = torch.zeros_like(value), torch.zeros_like(value[..., :1])
             else:
                 sums = far_sums(*inputs, value, log_decay, self.window, form=form)
-            return window.join(sums, None)
-        sums, linear = lion_attention(*inputs, value, LogDecay(log_decay, log_decay), form="eager", returns_sums=True)
-        seen = dense_window_mask(window.query, self.window, tokens)
-        return window.join(sums, linear.masked_fill(seen, 0))
+            return window.join(*sums), None
+        _, linear = lion_attention(*inputs, value, LogDecay(log_decay, log_decay), form="eager", returns_sums=True)
+        weights = window.weights(linear).to(value.dtype)
+        return weights @ value, weights  # from the weights, so that they have gradients
 
     def prepare(
         self, query: Tensor, key: Tensor, value: Tensor, tokens: Tokens, scaling: float | None
@@ -191,11 +265,11 @@ class InPlaceHead(nn.Module):
         inputs = [x.transpose(1, 2) for x in features]
         if not self.window:
             return inputs, log_decay, None
-        gate = torch.einsum("bhld,hd->blh", query, self.gate.to(query.dtype)) + self.gate_bias.to(query.dtype)
+        gate = torch.einsum("bhld,hd->bhl", query, self.gate.to(query.dtype))
+        gate = gate + self.gate_bias.to(query.dtype).unsqueeze(-1)
         if self.branches != "both":
             gate = gate + BRANCHES[self.branches]
-        near = (x.transpose(1, 2) for x in (query, key, value))
-        return inputs, log_decay, LocalWindow(*near, gate, tokens, 0, self.window, scaling=scaling)
+        return inputs, log_decay, LocalWindow(query, key, value, gate, tokens, self.window, scaling)
 
     def weights_of_tokens(
         self, query: Tensor, key: Tensor, tokens: Tokens, scaling: float | None, queries: Tensor
@@ -212,8 +286,7 @@ class InPlaceHead(nn.Module):
                 linear = linear * decay_mask_rows(*over_tokens(decays, query), queries)
             if window is None:
                 return divide(linear, linear.sum(-1, keepdim=True))
-            seen = dense_window_mask(window.query, self.window, tokens, queries)
-            return window.weights(linear.masked_fill(seen, 0), queries)
+            return window.weights(linear, queries)
 
 
 def features_of(x: Tensor, feature_map: Callable[[Tensor], Tensor]) -> Tensor:

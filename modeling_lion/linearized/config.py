@@ -16,19 +16,19 @@ from ..attention.lion_attention import DECAYS_ONLY
 PREFIX = "lion-"  # of `model_type`
 
 
-def in_place_feature_maps() -> list[str]:
+def linearized_feature_maps() -> list[str]:
     """Positive ones, and one that only heads inside other encoders have (branch.py)."""
     return [*(name for name, feature_map in FEATURE_MAPS.items() if feature_map.is_positive), "scaled_hedgehog"]
 
 
-def in_place_mixers() -> list[str]:
+def linearized_mixers() -> list[str]:
     """The mixers of linear attention whose decays can be made of keys."""
     return [name for name, mixer in MIXERS.items() if getattr(mixer, "decay_of_keys", None) is not None]
 
 
-def check_in_place_mixer(name: str) -> None:
+def check_linearized_mixer(name: str) -> None:
     """Raise a ValueError for a mixer that cannot be inside another encoder, which says why."""
-    possible = in_place_mixers()
+    possible = linearized_mixers()
     if name in possible:
         return
     if name not in MIXERS:
@@ -54,7 +54,7 @@ def type_of_source(config: PreTrainedConfig) -> str:
 
 
 @strict
-class InPlaceConfig(PreTrainedConfig):
+class LinearizedConfig(PreTrainedConfig):
     """
     Args:
         lion_layers: by name within the base model, each attention module: its number of heads and their dimension if
@@ -89,9 +89,9 @@ class InPlaceConfig(PreTrainedConfig):
         return self.lion_position_table is not None and self.lion_positions is None
 
     def validate_lion(self):
-        check_in_place_mixer(self.lion_mixer)
-        if self.lion_feature_map not in in_place_feature_maps():
-            names = ", ".join(map(repr, in_place_feature_maps()))
+        check_linearized_mixer(self.lion_mixer)
+        if self.lion_feature_map not in linearized_feature_maps():
+            names = ", ".join(map(repr, linearized_feature_maps()))
             raise ValueError(f"`feature_map` is {self.lion_feature_map!r}; give a positive one: {names}.")
         for name in ("lion_window", "lion_exact_length"):
             if getattr(self, name) < 0:

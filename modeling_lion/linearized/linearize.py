@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from ..private_apis import forget_weight_conversions
-from .classes import in_place_config_class, in_place_model_class, install_heads
-from .config import InPlaceConfig
+from .classes import install_branches, linearized_config_class, linearized_model_class
+from .config import LinearizedConfig
 from .probe import FoundAttention, run_once
 
 
@@ -69,7 +69,7 @@ def linearize(
             f"linearize takes a model of transformers, not a {type(model).__name__}: of a SentenceTransformer give "
             "`encoder[0].auto_model`; of a PEFT model the one before `get_peft_model`."
         )
-    if isinstance(model.config, InPlaceConfig):
+    if isinstance(model.config, LinearizedConfig):
         raise ValueError(
             f"This {type(model).__name__} is linear already: load its source again, or set `lion_exact_length` in its "
             "configuration."
@@ -93,7 +93,7 @@ def linearize(
     }
     if positions is not None:
         check_can_wrap(model, findings.position_table)
-    config_class = in_place_config_class(type(model.config))
+    config_class = linearized_config_class(type(model.config))
     try:
         config_class(**model.config.to_dict() | {"model_type": config_class.model_type} | fields)
     except StrictDataclassError as error:
@@ -102,10 +102,10 @@ def linearize(
     for name, value in fields.items():
         setattr_plainly(model.config, name, value)
     model.config.__class__ = config_class
-    model.__class__ = in_place_model_class(type(model))
+    model.__class__ = linearized_model_class(type(model))
     model.config.architectures = [type(model).__name__]
     forget_weight_conversions(model)
-    install_heads(model, {one.name: one.scaling for one in found})
+    install_branches(model, {one.name: one.scaling for one in found})
     model.set_attn_implementation("lion")
     return model
 

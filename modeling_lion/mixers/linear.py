@@ -7,7 +7,7 @@ are in mixers/decay.py.
 from collections.abc import Callable
 from functools import partial
 
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedConfig
 from transformers.utils import logging
 
@@ -24,7 +24,6 @@ from ..sequence.halo import WithHalo, reach_of
 from ..sequence.layout import Layout, PositionEmbeddings
 from ..sequence.rotary import rotate
 from ..sequence.tiles import TokenTile
-from .local_window import LocalWindow
 from .mixer import AttentionCall, Mixer, register_mixer
 from .short_conv import ShortConv, fused_convolution
 
@@ -62,8 +61,6 @@ class LinearMixer(Mixer):
         # Each look into a configuration takes as long as a small operation.
         self.normalization, self.chunk_size = config.normalization, config.chunk_size
         self.head_directions, self.num_scans = config.head_directions, config.num_scans
-        self.window = config.local_window
-        self.window_gate = nn.Linear(config.hidden_size, config.num_attention_heads) if self.window else None
         self.reach = reach_of(config, "linear_attention")
         sizes = config.hidden_size, config.conv_kernel
         self.q_conv, self.k_conv, self.v_conv = (
@@ -83,13 +80,7 @@ class LinearMixer(Mixer):
         heads` heads: a scan is an order in which tokens are read (sequence/scans.py), with its own decays.
         """
         around = layout.with_halo(hidden_states, self.reach)
-        query, key, value, *near = self.features(around, layout)
-        window = None
-        if self.window:  # the gate stays float32 in a model loaded in float16
-            gate = self.window_gate(hidden_states.to(self.window_gate.weight.dtype))
-            outer = near[1], value
-            query, key, value, near_query = map(around.own, (query, key, value, near[0]))
-            window = LocalWindow(near_query, *outer, gate, around.tokens, around.before, self.window)
+        query, key, value = self.features(around, layout)
         if self.head_directions == "alternate" and query.shape[2] % 2:
             raise ValueError(
                 f"`head_directions` is 'alternate', and tensor parallelism leaves {query.shape[2]} heads to a "
@@ -104,7 +95,7 @@ class LinearMixer(Mixer):
         others = (getattr(self, name)(hidden_states) for name in self.needs[1:]) if self.needs else ()
         inputs = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), log_decay, *others
         attention = None if attention is None else self.bound(attention, layout)
-        return AttentionCall(attention, inputs, window)
+        return AttentionCall(attention, inputs)
 
     def bound(self, attention: Callable, layout: Layout) -> Callable:
         """
@@ -116,7 +107,6 @@ class LinearMixer(Mixer):
             chunk_size=self.chunk_size,
             cu_seqlens=layout.tokens.cu_seqlens,
             head_directions=self.head_directions,
-            returns_sums=self.window > 0,
             plan=layout.plan,
         )
 
@@ -137,21 +127,20 @@ class LinearMixer(Mixer):
     def features(self, around: WithHalo, layout: Layout) -> list[Tensor]:
         """
         Queries and keys after the feature map, and values, of the tokens of the call, `(batch, length, heads, ...)`
-        each. Where there is a window, of the tokens around, too, and also queries and keys before the feature map.
+        each.
         """
-        tokens = around._replace(before=0, after=0) if self.window else around
         tables = layout.rotary_tables.get(self.layer_type)
-        has_order = self.q_conv is not None and tokens.tokens.order is not None  # which knows no tiles
+        has_order = self.q_conv is not None and around.tokens.order is not None  # which knows no tiles
         if has_order or not layout.has_tiles:
-            return self.features_of(tokens, layout.conv_borders, tables, layout.plan)
+            return self.features_of(around, layout.conv_borders, tables, layout.plan)
 
         def of_tile(tile: TokenTile) -> list[Tensor]:
-            some, borders = tokens.tile(tile, self.config.conv_kernel // 2), layout.conv_borders
+            some, borders = around.tile(tile, self.config.conv_kernel // 2), layout.conv_borders
             if borders is not None:
                 borders = borders.between(tile.first - some.before, tile.end + some.after)
             return self.features_of(some, borders, tile.of_tables(tables), layout.plan)
 
-        return layout.by_tile(of_tile, tokens.own(tokens.hidden_states))
+        return layout.by_tile(of_tile, around.own(around.hidden_states))
 
     def features_of(
         self,
@@ -181,11 +170,11 @@ class LinearMixer(Mixer):
                 query, key, value = map(tokens.restored, (query, key, value))
             if around.before or around.after:
                 query, key, value = map(around.own, (query, key, value))
-            query, key = near = (query, key) if tables is None else rotate(query, key, tables, heads_dim=2)
+            query, key = rotate(query, key, tables, heads_dim=2)
             query, key = self.feature_map(query), (self.key_feature_map or self.feature_map)(key)
         if self.heads_per_key > 1:
             query, key = (x.repeat_interleave(self.heads_per_key, dim=2) for x in (query, key))
-        return [query, key, value, *(near if self.window else ())]
+        return [query, key, value]
 
     def log_decay(self, hidden_states: Tensor) -> Tensor | None:
         """

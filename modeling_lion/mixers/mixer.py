@@ -20,7 +20,6 @@ from ..attention.implementation_names import FORMS
 from ..sequence.border_states import BorderStates, pass_borders
 from ..sequence.layout import Layout
 from .each_sequence import each_sequence
-from .local_window import LocalWindow
 
 
 class AttentionCall(NamedTuple):
@@ -31,13 +30,11 @@ class AttentionCall(NamedTuple):
         attention: `attention(*inputs)` returns the output, or a pair of the output and the weights or `None`.
         inputs: what attention reads; of linear mixers query, key and value, `(batch, heads, length, head_dim)`, and
             then what `Mixer.needs` names.
-        window: the softmax window inside the heads of linear attention, if any (mixers/local_window.py).
         memory: a second stream of hidden states for the next layer (mixers/luna.py).
     """
 
     attention: Callable | None
     inputs: tuple
-    window: LocalWindow | None = None
     memory: Tensor | None = None
 
 
@@ -76,12 +73,12 @@ class Mixer(nn.Module):
         has_memory: whether it passes a second stream of hidden states from layer to layer.
         has_scans: whether it reads an image along `LionConfig.num_scans` orders, which are `layout.scans`.
         has_rotary_positions: whether it rotates queries and keys by `layout.rotary_tables`.
-        reach: how many tokens on each side of a segment of a longer text it needs (layout/halo.py); `None` if it
+        reach: how many tokens on each side of a segment of a longer text it needs (sequence/halo.py); `None` if it
             needs all. With a number, `encode_long` works.
         segment_states: a method; `None` if a segment needs its neighbours only. `segment_states(hidden_states,
-            layout)` returns what a segment sends to all others, as `BorderStates` (layout/border_states.py).
+            layout)` returns what a segment sends to all others, as `BorderStates` (sequence/border_states.py).
         pass_states: from what all segments sent, in order, what each one receives: as `layout.border_states`.
-        shares_sequences: whether several processes can share a sequence (layout/sequence_parallel.py).
+        shares_sequences: whether several processes can share a sequence (sequence/sequence_parallel.py).
         decay_of_keys: a static method, for `linearize`: `decay_of_keys(num_heads, head_dim)` returns a module, or
             `None` for no decays. The module maps keys, `(batch, length, heads, head_dim)`, to log λ, as
             `LinearMixer.log_decay`. `None` instead of a method: its decays cannot be made of keys.

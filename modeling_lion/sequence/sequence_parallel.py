@@ -183,11 +183,10 @@ def shared_layout(
     spans = span_of_real_tokens(real, sum(lengths[: dist.get_rank(group)]))
     begin, end, counts = gather(torch.stack(spans), group).unbind(1)
     has_inner_padding = bool((end.amax(0) - begin.amin(0) > counts.sum(0)).any())
-    if has_inner_padding and config.has_windows:
+    if has_inner_padding and config.sliding_window is not None:
         raise ValueError(
             "`attention_mask` has padding between real tokens: where processes share a sequence, a layer with a "
-            "window (`layer_types`, 'sliding_attention', or `local_window`) takes texts that are padded at their ends "
-            "only."
+            "window (`layer_types`, 'sliding_attention') takes texts that are padded at their ends only."
         )
     options = {"group": group, "counts": counts, "lengths": tuple(lengths), "has_inner_padding": has_inner_padding}
     shared = SharedLayout(layout.tokens, **options)

@@ -23,7 +23,7 @@ from configuration_lion import AUTO_MODELS
 from modeling_lion import LionForMaskedLM, LionTokenizer
 from modeling_lion.attention.implementation_names import FORMS
 from modeling_lion.attention.lion_attention import lion_attention
-from modeling_lion.linearized.attention_functions import FORMS_IN_PLACE
+from modeling_lion.linearized.attention_functions import LINEARIZED_FORMS
 from modeling_lion.mixers.linear import LinearMixer
 from modeling_lion.portable_code import portable_code
 
@@ -86,7 +86,7 @@ def test_a_bundle_works_where_the_package_is_not(kind, tmp_path):
         folder = image_checkpoint(tmp_path / "in", **options)
     folder = create_bundle(folder, tmp_path / "out", license="mit").folder
     result = load_in_clean_process(folder)
-    assert set(result.kernels) == set(FORMS_IN_PLACE if is_linear else FORMS)
+    assert set(result.kernels) == set(LINEARIZED_FORMS if is_linear else FORMS)
     assert result.model_class.startswith("transformers_modules.")
     tasks = {"grey image": "image-classification", "segmented image": "image-segmentation"}
     tasks |= {"BertForMaskedLM": "fill-mask", "ViTForImageClassification": "image-classification"}

@@ -15,7 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import transformers
-from deploy_lion import cli
+from deploy_lion import ExportedModel, cli, export_checkpoint
+from hub_checkpoints import linear_checkpoint
+from hub_upload_lion.checkpoint import load_model
 from retrieval_lion import encoders, sources
 from retrieval_lion.documents import Document
 from retrieval_lion.passages import encode_passages
@@ -306,6 +308,38 @@ def test_a_misspelt_name_of_attention_is_corrected(name):
     with pytest.raises(ValueError, match='give `attn_implementation="lion_local"`'):
         model = BertModel(BertConfig(**SIZES, vocab_size=40, attn_implementation=name))
         model(torch.ones(1, 4, dtype=torch.int64))
+
+
+# A graph beside torch, and a text beside others (optimum#2012, text-embeddings-inference#646)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("kind", ["BertModel", "BertForSequenceClassification"])
+def test_in_a_graph_a_text_does_not_depend_on_its_neighbours(kind, side, tmp_path, traced_once):
+    """Short ones are exact, as in torch, also beside texts beyond `lion_exact_length`."""
+    folder = linear_checkpoint(tmp_path / "model", kind)
+    export_checkpoint(folder, tmp_path / "graph")
+    graph, model = ExportedModel(tmp_path / "graph"), load_model(folder)
+    lengths, width = [3, 20, 24, 25, 60], 60
+    rows = [torch.randint(5, 70, (length,)) for length in lengths]
+    inputs = torch.zeros(2, len(rows), width, dtype=torch.int64)
+    for (ids, mask), row in zip(inputs.transpose(0, 1), rows, strict=True):
+        columns = slice(len(row)) if side == "right" else slice(width - len(row), None)
+        ids[columns], mask[columns] = row, 1
+    with torch.no_grad():
+        together = graph(input_ids=inputs[0], attention_mask=inputs[1])[0]
+        in_torch = model(input_ids=inputs[0], attention_mask=inputs[1])[0]
+        for n, row in enumerate(rows):
+            columns = slice(len(row)) if side == "right" else slice(width - len(row), None)
+            of_row = (n, columns) if together.dim() == 3 else n
+            assert abs(together[of_row] - in_torch[of_row]).max() < 1e-4, lengths[n]
+            if side == "right":  # positions of a table are those of the columns
+                alone = graph(input_ids=row[None])[0][0]
+                assert abs(together[of_row] - alone).max() < 1e-4, lengths[n]
+                assert abs(alone - model(input_ids=row[None])[0][0]).max() < 1e-4
+        short = graph(input_ids=inputs[0][:2], attention_mask=inputs[1][:2])[0]
+        assert short.shape[1:] == together.shape[1:] and abs(short[0] - together[0]).max() < 1e-4
 
 
 # Silent truncation (sentence-transformers#4060)

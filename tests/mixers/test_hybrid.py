@@ -173,7 +173,7 @@ def test_windows_of_images_follow_the_rows(equal):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("layer_types", "packs", "fields"),
-    [([LINEAR], False, {"feature_map": "hedgehog", "local_window": 4}), ([SLIDING], True, {})],
+    [([LINEAR], False, {"feature_map": "hedgehog"}), ([SLIDING], True, {})],
 )
 @torch.no_grad()
 def test_compiles_as_one_graph(layer_types, packs, fields, equal):

@@ -169,7 +169,7 @@ def test_other_models_are_left_alone():
 @pytest.mark.parametrize(
     ("mixer", "kernel"),
     [
-        *((mixer, form) for mixer in ("selective", "window in heads") for form in CHOICES[:4]),
+        *((mixer, form) for mixer in ("selective",) for form in CHOICES[:4]),
         ("lit", "chunk"),
         ("decay", "chunk"),
         ("sliding", None),
@@ -180,8 +180,6 @@ def test_the_first_product_is_few_frames_away(mixer, kernel, masked_lm, monkeypa
     fields = {"mixer_type": mixer} if mixer in LINEAR_MIXERS else {}
     if mixer == "sliding":  # many tokens: the dense form of few is computed by torch
         fields = {"layer_types": ["sliding_attention"] * 2, "sliding_window": 3}
-    elif mixer == "window in heads":
-        fields = {"local_window": 3, "feature_map": "relu"}
     config = masked_lm.config(position_embedding_type="none", **fields)
     model = LionForMaskedLM._from_config(config, attn_implementation=kernel)
     frames = []

@@ -453,3 +453,24 @@ def test_a_gated_mlp_is_that_of_llama(equal):
     ours.load_state_dict(theirs.state_dict())
     x = torch.randn(2, 5, 8, dtype=torch.float64)
     equal(ours(x), theirs(x))
+
+
+def test_cyclic_positions(find_case, tmp_path):
+    """The table begins again behind its end, so that no text is too long."""
+    fields = {"position_embedding_type": "cyclic", "max_position_embeddings": 16}
+    case = find_case("LionModel", "text")
+    model = case.model(**fields)
+    table = model.embeddings.position_embeddings
+    assert table.num_embeddings == 16 and model.config.longest_text is None
+    input_ids = torch.randint(1, 40, (1, 50))
+    given = model(input_ids, position_ids=torch.arange(50)[None] % 16, cu_seq_lens_q=torch.tensor([0, 50]))
+    torch.testing.assert_close(model(input_ids).last_hidden_state, given.last_hidden_state)
+    with pytest.raises(ValueError, match="`position_ids` holds -1, outside 0 to 15"):
+        model(input_ids, position_ids=torch.full((1, 50), -1))
+    absolute = case.model(**(fields | {"position_embedding_type": "absolute"}))
+    absolute.load_state_dict(model.state_dict())
+    short = input_ids[:, :16]
+    torch.testing.assert_close(absolute(short).last_hidden_state, model(short).last_hidden_state)
+    model.save_pretrained(tmp_path)
+    again = case.model_class.from_pretrained(tmp_path, dtype=torch.float64).eval()
+    torch.testing.assert_close(again(input_ids).last_hidden_state, model(input_ids).last_hidden_state)

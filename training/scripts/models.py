@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer, PreTrain
 from configuration_lion import PRESETS, LionConfig, lion_preset
 
 # With the package, the Auto classes and pipelines know LION.
-from modeling_lion.linearized.config import InPlaceConfig
+from modeling_lion.linearized.config import LinearizedConfig
 
 from .arguments import ModelArguments
 
@@ -67,7 +67,7 @@ def longest_text(config: PreTrainedConfig) -> int | None:
     """Tokens that the model has positions for, `None` without a limit, of a LION or a model of transformers."""
     if isinstance(config, LionConfig):
         return config.longest_text
-    if isinstance(config, InPlaceConfig) and not config.has_longest_text:
+    if isinstance(config, LinearizedConfig) and not config.has_longest_text:
         return None
     return config.max_position_embeddings
 
