@@ -20,13 +20,14 @@ table of positions again, in the teacher, too. Columns of branches.csv:
 from pathlib import Path
 
 import add_examples  # noqa: F401 (examples/ can be imported from here on)
-import distill
 import torch
 from bench_retrieval import weights_hash
 from documents import documents_of_pod, without_repeats
 from measure import append_rows, is_measured, make_parser
 from torch import Tensor
 from torch.nn.functional import normalize
+from training_lion import distillation
+from training_lion.distillation_data import of_length
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 
 import modeling_lion  # noqa: F401
@@ -61,10 +62,10 @@ def names_found(model: PreTrainedModel, tokenizer, texts: list[dict[str, Tensor]
     """Share of the names that are found, by branches."""
     found = {name: [] for name in BRANCHES}
     for text in texts:
-        with distill.attention_of(model, "sdpa"):
+        with distillation.attention_of(model, "sdpa"):
             teacher = named_vectors(model, tokenizer, text["input_ids"], count)
         for name, shares in found.items():
-            with distill.attention_of(model, "lion"), distill.only(model, name):
+            with distillation.attention_of(model, "lion"), distillation.only(model, name):
                 student = named_vectors(model, tokenizer, text["input_ids"], count)
             shares.append(float(((student @ teacher.T).argmax(1) == torch.arange(count)).float().mean()))
     return {name: sum(shares) / len(shares) for name, shares in found.items()}
@@ -88,8 +89,8 @@ def main(args: list[str] | None = None) -> None:
         case = about | {"length": length, "texts": count}
         if is_measured(path, [case]) and not args.again:
             continue
-        texts = distill.of_length(documents, tokenizer, length, count)
-        found = distill.evaluate(model, texts, "mean", BRANCHES)
+        texts = of_length(documents, tokenizer, length, count)
+        found = distillation.evaluate(model, texts, "mean", BRANCHES)
         named, names = (1, 2) if args.quick else (NAMED_TEXTS.get(length, 1), len(NAMES))
         names = names_found(model, tokenizer, texts[:named], names)
         rows = [case | {"branches": x} | found[x] | {"names_found": names[x]} for x in BRANCHES]

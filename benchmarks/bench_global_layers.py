@@ -22,12 +22,12 @@ import random
 
 import add_examples  # noqa: F401 (examples/ can be imported from here on)
 import torch
-from docstrings import collect_docstrings, python_folders
 from measure import append_rows, make_parser
 from report import write_pages
 from tokenization_lion import LionTokenizer
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+from training_lion.scripts.docstrings import collect_docstrings, python_folders
 from transformers import AutoModelForMaskedLM, ModernBertConfig, ModernBertForMaskedLM, PreTrainedModel
 
 from modeling_lion import linearize

@@ -15,11 +15,11 @@ from collections.abc import Callable
 
 import add_examples  # noqa: F401 (examples/ can be imported from here on)
 import torch
-from docstrings import collect_docstrings, python_folders
 from measure import append_rows, interleaved, is_measured, make_parser, summary
 from report import write_pages
 from tokenization_lion import LionTokenizer
 from training_lion.packing import DataCollatorForLanguageModelingWithFlattening, TokenBudgetBatchSampler
+from training_lion.scripts.docstrings import collect_docstrings, python_folders
 from transformers import DataCollatorForLanguageModeling
 
 from configuration_lion import LionConfig, published_fields

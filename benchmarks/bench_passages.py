@@ -30,12 +30,12 @@ import documents as sources
 import torch
 import train_passages
 from bench_retrieval import GUIDES, weights_hash
-from distill import find_teacher
 from measure import append_rows, interleaved, is_measured, make_parser
 from report import write_pages
 from retrieval_lion.encoders import merge_adapter
 from retrieval_lion.sources import base_of_adapter
 from torch import nn
+from training_lion.distillation import find_teacher
 from training_lion.scripts import passages
 from transformers import AutoModel, AutoTokenizer
 

@@ -30,8 +30,6 @@ import run_mlm
 import torch
 from bench_deploy import RUNTIMES, open_encoder, write_graphs
 from bench_retrieval import PACKAGES, PIECE, RANGES, batches, collect, encode, mean_of_pieces, ndcg, pieces
-from distill import find_teacher
-from docstrings import write_docstrings
 from measure import CHECKPOINT, append_rows, make_parser
 from report import write_pages
 from retrieval_lion.sources import check_source
@@ -39,7 +37,9 @@ from tokenization_lion import LionTokenizer
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
+from training_lion.distillation import find_teacher
 from training_lion.scripts.data_files import find_texts
+from training_lion.scripts.docstrings import write_docstrings
 from trainings import CACHE_DIR, Data, Experiment, make_trainer, sizes, start, tiny
 from transformers import AutoModel, AutoTokenizer, TrainingArguments
 

@@ -38,8 +38,6 @@ from typing import NamedTuple
 
 import add_examples  # noqa: F401 (examples/ can be imported from here on)
 import torch
-from distill import find_teacher, pooled
-from docstrings import is_prose
 from documents import guides_of_packages
 from measure import CHECKPOINT, append_rows, in_new_process, is_measured, make_parser, peak_memory
 from report import write_pages
@@ -48,6 +46,8 @@ from retrieval_lion.documents import files_of_package
 from retrieval_lion.sources import check_source
 from torch import Tensor
 from torch.nn import functional as F
+from training_lion.distillation import find_teacher, pooled
+from training_lion.scripts.docstrings import is_prose
 from training_lion.scripts.passages import mean_and_error
 from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
 

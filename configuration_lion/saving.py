@@ -53,5 +53,6 @@ class SavedWithCode(ConfigPart):
             ours = self.write_code(save_directory, parts, ours)
             given = {k: v for k, v in given.items() if v.split(".")[-1] != ours.get(k, "").split(".")[-1]}
         # Keep other classes. "user/repo--modeling_lion.X", from a download, now refers to the code that is saved here.
-        self.auto_map = ours | {k: v for k, v in given.items() if v.split("--")[-1] != ours.get(k)}
+        if auto_map := ours | {k: v for k, v in given.items() if v.split("--")[-1] != ours.get(k)}:
+            self.auto_map = auto_map
         super().save_pretrained(save_directory, **kwargs)

@@ -26,7 +26,6 @@ import run_image_classification
 import run_mlm
 import torch
 import training_lion.scripts  # noqa: F401 (before transformers, which it makes quiet)
-from docstrings import write_docstrings
 from PIL import Image
 from retrieval_lion.documents import STANDARD_LIBRARY
 from retrieval_lion.search.command import lines_of
@@ -35,6 +34,7 @@ from retrieval_lion.sources import check_source, default_model
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from training_lion.scripts import pictures
+from training_lion.scripts.docstrings import write_docstrings
 from transformers import Trainer, pipeline
 
 

@@ -3,6 +3,7 @@ LION for transformers. Importing this package registers LION with the Auto class
 `attn_implementation="lion_local"` for transformers' own encoders with sliding windows.
 """
 
+import sys
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -23,8 +24,10 @@ from .linearized.classes import class_by_name, make_configs_lazily
 from .linearized.config import InPlaceConfig
 from .linearized.linearize import linearize
 from .linearized.lion_local import register_lion_local
+from .mixers import decay
 from .mixers.feature_map import register_feature_map
 from .mixers.mixer import register_mixer
+from .mixers.selective import DecayGate, SelectiveMixer
 from .modeling_lion import *  # noqa: F403 (the names in its `__all__`)
 from .portable_code import write_portable_code
 
@@ -36,6 +39,16 @@ for mixer in ("linear", "decay", "selective", "softmax", "luna"):
 for kernels in ("cpu", "triton"):
     if find_spec(f"{__name__}.{kernels}"):
         import_module(f"{__name__}.{kernels}")
+# Pickles of whole models give the names that modules had before they moved.
+for old_name, new_name in (
+    ("modeling_lion.configuration_lion", "configuration_lion.configuration_lion"),
+    ("modeling_lion.in_transformers.in_place_classes", "modeling_lion.linearized.classes"),
+    ("modeling_lion.in_transformers.in_place_head", "modeling_lion.linearized.branch"),
+    ("modeling_lion.in_transformers.model_inputs", "modeling_lion.linearized.model_inputs"),
+):
+    sys.modules[old_name] = import_module(new_name)
+for moved in (DecayGate, SelectiveMixer):
+    setattr(decay, moved.__name__, moved)
 register_lion_local()
 make_configs_lazily()
 AutoConfig.register("lion", LionConfig, exist_ok=True)

@@ -8,6 +8,7 @@ from transformers import initialization as init
 
 from .blocks import make_norm
 from .sequence.input_checks import check_ids
+from .tokens import cyclic_positions
 
 
 class LionTextEmbeddings(nn.Module):
@@ -34,7 +35,7 @@ class LionTextEmbeddings(nn.Module):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
     ) -> Tensor:
-        """`position_ids` come from `text_layout` (sequence/text.py), `(batch or 1, length)`."""
+        """`position_ids` come from `read_text` (tokens.py), `(batch or 1, length)`."""
         if inputs_embeds is None:
             # An adapter around the table may have no `num_embeddings` (peft: `trainable_token_indices`).
             vocab_size = getattr(self.word_embeddings, "num_embeddings", self.config.vocab_size)
@@ -51,7 +52,7 @@ class LionTextEmbeddings(nn.Module):
         if self.position_embeddings is not None:
             num_positions = self.position_embeddings.num_embeddings
             if self.config.position_embedding_type == "cyclic":
-                position_ids = position_ids.fmod(num_positions)  # negative ones stay negative, and are refused
+                position_ids = cyclic_positions(position_ids, num_positions)
             check_ids("position_ids", position_ids, num_positions, "max_position_embeddings", shape)
             embeddings = embeddings + self.position_embeddings(position_ids).to(device)
         return self.dropout(self.layer_norm(embeddings))

@@ -58,14 +58,14 @@ from .embeddings import LionImageEmbeddings, LionTextEmbeddings, join_patches, p
 from .loading import LoadedModel, check_config
 from .mixers.mixer import Mixer, check_own_weights, init_own_weights, start_by_fan_in
 from .mixers.softmax import SlidingMixer, SoftmaxMixer
-from .sequence.input_checks import check_inputs
-from .sequence.layout import Layout
+from .sequence.input_checks import check_inputs, check_one_row
+from .sequence.layout import Layout, text_layout
 from .sequence.rotary import rotary_embeddings, rotary_tables
 from .sequence.scans import image_layout
 from .sequence.segments import SEGMENT_LENGTH, encode_in_segments, goes_in_segments
 from .sequence.sequence_parallel import SequenceParallelModel, shared_layout
-from .sequence.text import real_tokens, text_layout
 from .sequence.tiles import is_faster_in_tiles
+from .tokens import Tokens, in_one_row, read_text, real_tokens
 
 
 def mixer_class(config: LionConfig, layer_type: str) -> type[Mixer]:
@@ -309,9 +309,9 @@ class LionModel(LionPreTrainedModel):
         bool_masked_pos (`torch.BoolTensor` of shape `(batch_size, num_patches)`, *optional*):
             Which patches are replaced by the mask token.
         cu_seq_lens_q (`torch.Tensor` of shape `(num_sequences + 1,)`, *optional*):
-            Borders of sequences packed into each row, from 0 to the length. Read from `position_ids` that start again
-            at 0 if not given, but not under `torch.compile`, where they must be given. `pooler_output` has one row per
-            sequence.
+            Borders of packed sequences: from 0 to the length, the same in each row, or from 0 to the number of all
+            tokens, of the rows one after the other. Read from `position_ids` that return to the first one if not
+            given, but not under `torch.compile`, where they must be given. `pooler_output` has one row per sequence.
         """
         if not self.is_text and pixel_values is None and input_ids is not None and input_ids.is_floating_point():
             input_ids, pixel_values = None, input_ids  # given by position, as to a ViT
@@ -319,16 +319,23 @@ class LionModel(LionPreTrainedModel):
         check_inputs(self.config, *given)
         if self.is_text:
             inputs = input_ids if inputs_embeds is None else inputs_embeds
-            layout = text_layout(self.config, inputs, attention_mask, position_ids, cu_seq_lens_q)
+            tokens, shape = read_text(inputs, attention_mask, position_ids, cu_seq_lens_q), inputs.shape[:2]
+            if is_one_row := tokens.differ_by_row(shape[1]):
+                check_one_row(self.config, kwargs)
+                given = input_ids, token_type_ids, inputs_embeds, inputs
+                input_ids, token_type_ids, inputs_embeds, inputs = (in_one_row(x, shape[0]) for x in given)
+                tokens = tokens.in_one_row(shape[0])
+            layout = text_layout(self.config, inputs, tokens)
             if self.sequence_group is not None:
                 wants_weights = kwargs.get("output_attentions", self.config.output_attentions)
                 layout = shared_layout(self.config, inputs, layout, position_ids, self.sequence_group, wants_weights)
             if inputs_embeds is None and goes_in_segments(self, input_ids, layout, kwargs):
                 like_ids = [None if x is None else x.expand_as(input_ids) for x in (token_type_ids, position_ids)]
                 return self.encode_long(input_ids, attention_mask, *like_ids, show_progress=False)
-            hidden_states = self.embeddings(input_ids, token_type_ids, layout.position_ids, inputs_embeds)
+            hidden_states = self.embeddings(input_ids, token_type_ids, layout.tokens.position_ids, inputs_embeds)
             layout.rotary_tables = rotary_tables(self.rotary_embeddings, hidden_states, layout)
         else:
+            is_one_row = False
             changes = {"bool_masked_pos": bool_masked_pos, "interpolate_pos_encoding": interpolate_pos_encoding}
             hidden_states = self.embeddings(pixel_values, **changes)
             is_real = real_tokens(attention_mask, hidden_states)
@@ -347,6 +354,8 @@ class LionModel(LionPreTrainedModel):
         pooled = None
         if self.pooler is not None:
             pooled = self.pooler(hidden_states, layout)
+        if is_one_row:
+            hidden_states = hidden_states.view(*shape, -1)
         return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
 
     @torch.no_grad()
@@ -381,7 +390,7 @@ class LionModel(LionPreTrainedModel):
         hidden_states, is_real = encode_in_segments(
             self, input_ids, attention_mask, token_type_ids, position_ids, segment_length, show_progress
         )
-        pooled = self.pooler(hidden_states, Layout(is_real)) if self.pooler is not None else None
+        pooled = self.pooler(hidden_states, Layout(Tokens(is_real))) if self.pooler is not None else None
         return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
 
 

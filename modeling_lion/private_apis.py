@@ -120,11 +120,14 @@ def has_hooks(module: nn.Module) -> bool:
     """
     Whether a hook on the module or on a part of it sees or changes what goes in or out. Accelerate's own kind counts,
     too, which fetches weights for every call. The hooks by which transformers captures hidden states do not count:
-    they stay on the layers after the first call that asked for them.
+    they stay on the layers after the first call that asked for them. Nor do those that read a table of positions
+    again.
     """
     parts = list(module.modules())
     hooks = (hook for x in parts for hook in (*x._forward_hooks.values(), *x._forward_pre_hooks.values()))
-    is_watched = any(getattr(hook, "__name__", "") != "output_capturing_hook" for hook in hooks)
+    is_watched = any(
+        getattr(hook, "__name__", "") not in ("output_capturing_hook", "wrap_positions") for hook in hooks
+    )
     return is_watched or any(hasattr(x, "_hf_hook") for x in parts)
 
 
@@ -144,3 +147,8 @@ def softmax_backward_(grad: Tensor, weights: Tensor) -> Tensor:
     if hasattr(torch, "_softmax_backward_data"):
         return torch._softmax_backward_data(grad, weights, -1, grad.dtype, grad_input=grad)
     return grad.sub_((grad * weights).sum(-1, keepdim=True)).mul_(weights)
+
+
+def version_of(x: Tensor) -> int | None:
+    """A number that rises with every change in place; `None` for a tensor that has none (of inference mode)."""
+    return None if x.is_inference() else x._version

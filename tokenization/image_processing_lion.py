@@ -1,16 +1,13 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """The image processor for a LION configuration: that of ViT, with the right size and number of channels."""
 
-from typing import TYPE_CHECKING
-
 from transformers import BaseImageProcessor, SegformerImageProcessorPil, ViTImageProcessorPil
 from transformers.utils import is_torchvision_available, is_vision_available
 
+from configuration_lion import LionConfig
+
 from .image_processing_grayscale import LionGrayscaleImageProcessorPil
 
-
-if TYPE_CHECKING:  # modeling_lion imports this package
-    from modeling_lion import LionConfig
 
 # Classes by backend. Empty without Pillow, which text does not need: transformers' classes raise ImportError then.
 IMAGE_PROCESSORS = {}
@@ -22,7 +19,7 @@ if is_vision_available():
         IMAGE_PROCESSORS["torchvision"] = ViTImageProcessor
 
 
-def lion_image_processor(config: "LionConfig", segmentation: bool = False, **kwargs) -> BaseImageProcessor:
+def lion_image_processor(config: LionConfig, segmentation: bool = False, **kwargs) -> BaseImageProcessor:
     """
     An image processor that resizes, rescales and normalises images for a model with this configuration.
 

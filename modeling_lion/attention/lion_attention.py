@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from ..tokens import check_borders
 from .decay_mask import NO_DECAY, LogDecay, check_decay_shape, finite_log_decay
 from .export_graph import LONGEST_FULL_FORM, graph_auto_body, graph_chunk_body, is_exporting_a_choice, mean_width
 from .implementation_names import FORMS
 from .kernels import KERNELS, backend_of
 from .numerics import accumulation_dtype, without_autocast
-from .packing import check_borders
 from .plain import chunk_body, finish_plain, parallel_body, prepare_plain, rnn_body
 from .plan import CallPlan, planned
 from .reference import reference_attention

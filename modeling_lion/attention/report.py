@@ -67,9 +67,9 @@ def report_layer(attention, args: tuple, kwargs: dict, *, tokens: list[int], rep
     dtype = accumulation_dtype(query.dtype)
     query, key = query.to(dtype), key.to(dtype)
     ones = query.new_ones(*query.shape[:3], 1)
-    real_keys = ones if layout.is_real is None else ones * layout.is_real[:, None, :, None]
+    real_keys = ones if layout.tokens.is_real is None else ones * layout.tokens.is_real[:, None, :, None]
 
-    scans, cu_seqlens = getattr(layout, "scans", None), layout.cu_seqlens
+    scans, cu_seqlens = getattr(layout, "scans", None), layout.tokens.cu_seqlens
     directions = attention.config.head_directions
     tokens = torch.tensor(tokens, device=query.device)
     orders = torch.arange(length, device=query.device).unsqueeze(0) if scans is None else scans

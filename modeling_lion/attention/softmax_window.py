@@ -4,10 +4,10 @@
 import torch
 from torch import Tensor
 
+from ..tokens import Tokens, check_borders
 from .kernels import kernel_for
 from .numerics import accumulation_dtype, has_fast_bfloat16, needs_grad, without_autocast
-from .packing import check_borders, may_have_inner_padding, sequence_of_each_token, unpadded_positions
-from .softmax_window_plain import block_body, dense_body, has_fused_sums, window_mask
+from .softmax_window_plain import block_body, dense_body, has_fused_sums
 from .tracing import is_known_true
 
 
@@ -24,8 +24,7 @@ def sliding_attention(
     *,
     sliding_window: int,
     scaling: float,
-    is_real: Tensor | None = None,
-    cu_seqlens: Tensor | None = None,
+    tokens: Tokens | None = None,
     first_query: int = 0,
     with_log_sum: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
@@ -36,8 +35,8 @@ def sliding_attention(
     Args:
         query: `(batch, heads, queries, head_dim)`; any strides, as for the others.
         key, value: `(batch, heads, keys, head_dim)`, in the same dtype. Sums are float32, or float64 for float64.
-        is_real: which keys are, `(batch, keys)`, bool; `None` for all.
-        cu_seqlens: borders of packed sequences over the keys, `(num_sequences + 1,)`, the same for every row.
+        tokens: those of the keys, with their `order` if padding may be between real ones; `None` if all are real. Its
+            borders are the same for every row.
         first_query: query i is token `first_query + i` of the keys, which may begin before and end behind the queries.
         with_log_sum: whether to return e_i = log Σ_j exp(scaling q_i·k_j), too.
 
@@ -48,21 +47,22 @@ def sliding_attention(
     Raises:
         ValueError: if shapes and dtypes do not fit together.
     """
-    check_window_arguments(query, key, value, sliding_window, is_real, cu_seqlens, first_query)
-    place = inner_padding_positions(is_real, cu_seqlens) if query.shape[2] == key.shape[2] else None
-    options = {"sliding_window": sliding_window, "scaling": scaling, "cu_seqlens": cu_seqlens}
-    options |= {"first_query": first_query, "with_log_sum": with_log_sum}
-    if place is None:
-        output, log_sum = attend_in_window(query, key, value, is_real=is_real, **options)
-    else:
-        order = place.argsort(dim=1)
-        inputs = (x.gather(2, order[:, None, :, None].expand_as(x)) for x in (query, key, value))
-        output, log_sum = attend_in_window(*inputs, is_real=is_real.gather(1, order), **options)
-        output = output.gather(1, place[:, :, None, None].expand_as(output))
-        if with_log_sum:
-            log_sum = log_sum.gather(2, place.unsqueeze(1).expand_as(log_sum))
-    if is_real is not None:
-        is_padded = ~is_real[:, first_query : first_query + query.shape[2]]
+    tokens = Tokens() if tokens is None else tokens
+    check_window_arguments(query, key, value, sliding_window, tokens, first_query)
+    inputs = (tokens.reordered(x, 2) for x in (query, key, value))
+    output, log_sum = attend_in_window(
+        *inputs,
+        sliding_window=sliding_window,
+        scaling=scaling,
+        tokens=tokens.contiguous(),
+        first_query=first_query,
+        with_log_sum=with_log_sum,
+    )
+    output = tokens.restored(output)
+    if with_log_sum:
+        log_sum = tokens.restored(log_sum, 2)
+    if tokens.is_real is not None:
+        is_padded = ~tokens.is_real[:, first_query : first_query + query.shape[2]]
         output = output.masked_fill(is_padded[:, :, None, None], 0)
         if with_log_sum:
             log_sum = log_sum.masked_fill(is_padded.unsqueeze(1), -torch.inf)
@@ -76,8 +76,7 @@ def attend_in_window(
     *,
     sliding_window: int,
     scaling: float,
-    is_real: Tensor | None,
-    cu_seqlens: Tensor | None,
+    tokens: Tokens,
     first_query: int,
     with_log_sum: bool,
 ) -> tuple[Tensor, Tensor | None]:
@@ -93,47 +92,27 @@ def attend_in_window(
         # torch's attention is what makes the dense form fast.
         if kernel is not None and not (is_dense and (not with_log_sum or has_fused_sums(query, key, value))):
             options = sliding_window, scaling, first_query, with_log_sum
-            return kernel(query, key, value, is_real, cu_seqlens, *options)
+            return kernel(query, key, value, tokens.is_real, tokens.cu_seqlens, *options)
         # All sum in float32 whatever the inputs are. On a CPU the backward is fast in float32 only.
         is_wider = is_cpu and (needs_grad(query, key, value) or not has_native_dtype)
         inputs = (x.to(accumulation_dtype(x.dtype)) if is_wider else x for x in (query, key, value))
         body = dense_body if is_dense else block_body
-        output, log_sum = body(*inputs, sliding_window, scaling, is_real, cu_seqlens, first_query, with_log_sum)
+        output, log_sum = body(*inputs, sliding_window, scaling, tokens, first_query, with_log_sum)
         return output.to(value.dtype), log_sum
 
 
-def inner_padding_positions(is_real: Tensor | None, cu_seqlens: Tensor | None) -> Tensor | None:
-    """`unpadded_positions`; `None` without inner padding, for which an accelerator is not asked in every layer."""
-    if is_real is None or is_real.device.type == "cpu" and not may_have_inner_padding(is_real, cu_seqlens):
-        return None
-    return unpadded_positions(is_real, cu_seqlens)
-
-
-def window_positions(hidden_states: Tensor, is_real: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
-    """What a window counts, `(1 or batch, length)`: the tokens, without padding between real ones."""
-    place = inner_padding_positions(is_real, cu_seqlens)
-    return torch.arange(hidden_states.shape[1], device=hidden_states.device).unsqueeze(0) if place is None else place
-
-
 def dense_window_mask(
-    hidden_states: Tensor,
-    sliding_window: int,
-    is_real: Tensor | None,
-    cu_seqlens: Tensor | None,
-    tokens: Tensor | slice = slice(None),
+    like: Tensor, sliding_window: int, tokens: Tokens, queries: Tensor | slice = slice(None)
 ) -> Tensor:
     """
-    What these tokens of `(batch, length, hidden_size)` see in their windows, by default all, `(1 or batch, 1, tokens,
-    length)`.
+    What some tokens see in their windows, by default all, `(1 or batch, 1, queries, length)`; a padded one nothing.
+
+    Args:
+        like: `(batch, length, ...)`, for its length and device.
+        tokens: with their `order` if padding may be between real ones.
     """
-    position = window_positions(hidden_states, is_real, cu_seqlens)
-    seen = window_mask(position[:, tokens], position, sliding_window, is_real)
-    if is_real is not None:  # a padded token sees nothing
-        seen = seen & is_real[:, tokens].unsqueeze(-1)
-    if cu_seqlens is not None:
-        sequence = sequence_of_each_token(cu_seqlens, hidden_states.shape[1])
-        seen = seen & (sequence[tokens].unsqueeze(1) == sequence)
-    return seen.unsqueeze(1)
+    seen = tokens.seen(like, sliding_window, queries)
+    return seen if tokens.is_real is None else seen & tokens.is_real[:, None, queries, None]
 
 
 def is_dense_fastest(query: Tensor, key: Tensor, sliding_window: int, has_native_dtype: bool) -> bool:
@@ -153,7 +132,7 @@ def is_dense_fastest(query: Tensor, key: Tensor, sliding_window: int, has_native
     )
 
 
-def check_window_arguments(query, key, value, sliding_window, is_real, cu_seqlens, first_query) -> None:
+def check_window_arguments(query, key, value, sliding_window, tokens, first_query) -> None:
     """Raise a ValueError that says which argument of `sliding_attention` does not fit."""
     if (
         query.dim() != 4
@@ -169,10 +148,13 @@ def check_window_arguments(query, key, value, sliding_window, is_real, cu_seqlen
         raise ValueError(f"query, key and value must share a dtype; got {query.dtype}, {key.dtype}, {value.dtype}.")
     if sliding_window < 0:
         raise ValueError(f"sliding_window is {sliding_window}; give at least 0.")
+    if tokens.order is not None and query.shape[2] != key.shape[2]:
+        raise ValueError(f"With an `order`, all {key.shape[2]} keys need a query; got {query.shape[2]} queries.")
     if first_query < 0 or first_query + query.shape[2] > key.shape[2]:
         raise ValueError(
             f"Queries {first_query} to {first_query + query.shape[2]} are not among the {key.shape[2]} keys."
         )
+    is_real, cu_seqlens = tokens.is_real, tokens.cu_seqlens
     if is_real is not None and (is_real.dtype != torch.bool or is_real.shape != (key.shape[0], key.shape[2])):
         raise ValueError(
             f"is_real must be (batch, keys) = {(key.shape[0], key.shape[2])}, bool; got {tuple(is_real.shape)}, "

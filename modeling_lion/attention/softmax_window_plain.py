@@ -12,53 +12,25 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from ..private_apis import fused_attention_with_sums
+from ..tokens import window_mask
 from .numerics import accumulation_dtype, needs_grad
 from .tracing import allows_custom_op, is_compiling, is_symbolic, is_transformed
 
 
-def window_mask(
-    query_token: Tensor,
-    key_token: Tensor,
-    sliding_window: int,
-    is_real: Tensor | None = None,
-    cu_seqlens: Tensor | None = None,
-) -> Tensor:
-    """
-    Which keys a query sees: the real ones of its own sequence that are at most `sliding_window` tokens away.
-
-    Args:
-        query_token: indices of tokens, `(..., q)`, int64; key_token: `(..., k)`.
-        is_real: which of these keys are, `(..., k)`, or `None` for all.
-        cu_seqlens: borders of packed sequences, `(num_sequences + 1,)`, or `None`.
-
-    Returns:
-        `(..., q, k)`, bool.
-    """
-    seen = (query_token.unsqueeze(-1) - key_token.unsqueeze(-2)).abs() <= sliding_window
-    if cu_seqlens is not None:
-        query_sequence, key_sequence = (
-            torch.searchsorted(cu_seqlens, token, right=True) for token in (query_token, key_token)
-        )
-        seen = seen & (query_sequence.unsqueeze(-1) == key_sequence.unsqueeze(-2))
-    return seen if is_real is None else seen & is_real.unsqueeze(-2)
-
-
-def dense_body(query, key, value, sliding_window, scaling, is_real, cu_seqlens, first_query, with_log_sum):
+def dense_body(query, key, value, sliding_window, scaling, tokens, first_query, with_log_sum):
     """One mask for all queries and keys: O(L²) time. Arguments and result as of `attend_in_window`."""
     queries, keys = query.shape[2], key.shape[2]
     farthest = max(first_query + queries, keys - first_query) - 1
     attend = attend_with_log_sum if with_log_sum else attend_by_library
-    if farthest <= sliding_window and is_real is None and cu_seqlens is None:
+    if farthest <= sliding_window and tokens.is_real is None and tokens.cu_seqlens is None:
         output, log_sum = attend(query, key, value, None, scaling)
         return output.transpose(1, 2), log_sum
-    token = torch.arange(keys, device=query.device)
-    is_real = None if is_real is None else is_real.unsqueeze(1)
-    seen = window_mask(token[first_query : first_query + queries], token, sliding_window, is_real, cu_seqlens)
-    output, log_sum = attend(query, key, value, seen, scaling, sees_nothing=is_real is not None)
+    seen = tokens.seen(key[:, 0], sliding_window, slice(first_query, first_query + queries))
+    output, log_sum = attend(query, key, value, seen, scaling, sees_nothing=tokens.is_real is not None)
     return output.transpose(1, 2), log_sum
 
 
-def block_body(query, key, value, sliding_window, scaling, is_real, cu_seqlens, first_query, with_log_sum):
+def block_body(query, key, value, sliding_window, scaling, tokens, first_query, with_log_sum):
     """
     Blocks of queries, each with the keys of the blocks around it: O(L) time and memory, one graph for every length.
     Arguments and result as of `attend_in_window`.
@@ -72,17 +44,17 @@ def block_body(query, key, value, sliding_window, scaling, is_real, cu_seqlens, 
     # Keys and what they are, with as many blocks on each side, none of them real; what is farther away is cut off.
     left = reach * block - first_query
     right = (num_blocks + reach) * block + first_query - keys
-    token = torch.arange(keys, device=key.device)
-    is_real = torch.ones_like(token, dtype=torch.bool).unsqueeze(0) if is_real is None else is_real
+    position = tokens.window_positions(key[:, 0], sliding_window)
+    is_real = torch.ones_like(position, dtype=torch.bool) if tokens.is_real is None else tokens.is_real
     is_real = windows(pad(is_real, (left, right)), num_blocks, block, reach)
+    key_position = windows(pad(position, (left, right)), num_blocks, block, reach)
     key, value = (
         windows(pad(x.transpose(1, 2), (0, 0, 0, 0, left, right)), num_blocks, block, reach) for x in (key, value)
     )
     query = pad(query.transpose(1, 2), (0, 0, 0, 0, 0, num_blocks * block - queries)).unflatten(1, (num_blocks, block))
 
-    query_token = first_query + torch.arange(num_blocks * block, device=query.device).view(num_blocks, block)
-    offset = torch.arange((1 + 2 * reach) * block, device=query.device) - reach * block
-    seen = window_mask(query_token, query_token[:, :1] + offset, sliding_window, is_real, cu_seqlens)
+    query_position = key_position[:, :, reach * block : (reach + 1) * block]
+    seen = window_mask(query_position, key_position, sliding_window, is_real)
     seen = seen.expand(batch, -1, -1, -1).flatten(0, 1).unsqueeze(1)  # (b n, 1, c, w)
     attend = attend_with_log_sum if with_log_sum else attend_by_library
     inputs = (x.flatten(0, 1).transpose(1, 2) for x in (query, key, value))

@@ -26,8 +26,8 @@ from ..attention.decay_mask import cut_evenly
 from ..attention.kernels import register_kernels
 from ..attention.numerics import accumulation_dtype, save_for_backward, saved_for_backward
 from ..attention.softmax_window import LARGE_BLOCK, SMALL_BLOCK, TILE_ELEMENTS
-from ..attention.softmax_window_plain import window_mask
 from ..private_apis import fused_attention_with_sums, softmax_backward_
+from ..tokens import apart, window_mask
 from .scratch import Scratch
 
 
@@ -70,7 +70,9 @@ def tiles(
     length = key.shape[2]
     _, block = cut_evenly(queries, block_size(heads, sliding_window))
     reach = min(sliding_window, length)  # no window reaches farther
-    token = torch.arange(length, device=query.device)
+    position = torch.arange(length, device=query.device)
+    if cu_seqlens is not None:
+        position = position + apart(cu_seqlens, length, sliding_window)
     bias_of_all = usual_bias(block, reach, dtype, query.device)
     special = special_tokens(is_real, cu_seqlens, length)
     most_heads = max(1, TILE_ELEMENTS // bias_of_all.numel())
@@ -85,7 +87,7 @@ def tiles(
             is_blind, is_empty = None, False
             if count is not None and count[left] < count[right]:
                 real = None if is_real is None else is_real[row, left:right]
-                seen = window_mask(token[first:last], token[left:right], sliding_window, real, cu_seqlens)
+                seen = window_mask(position[first:last], position[left:right], sliding_window, real)
                 bias = bias_of(seen, dtype)
                 is_blind = ~seen.any(-1, keepdim=True)
                 is_empty = bool(is_blind.all())

@@ -23,13 +23,13 @@ from ..attention.decay_mask import LogDecay, decay_mask_rows, finite_log_decay, 
 from ..attention.far_sums import far_sums
 from ..attention.lion_attention import lion_attention
 from ..attention.numerics import accumulation_dtype, divide, without_autocast
-from ..attention.softmax_window import dense_window_mask, inner_padding_positions
+from ..attention.softmax_window import dense_window_mask
 from ..mixers.decay import FixedDecay
 from ..mixers.feature_map import Hedgehog
 from ..mixers.local_window import LocalWindow
 from ..mixers.mixer import init_own_weights
-from ..mixers.padding import make_padding_absent
 from ..sequence.tiles import can_be_cut, cut_into_tiles, in_tiles
+from ..tokens import Tokens
 
 
 # Added to the gate to have one branch alone. A token that sees none beyond its window keeps the window.
@@ -150,7 +150,7 @@ class InPlaceHead(nn.Module):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        is_real: Tensor | None = None,
+        tokens: Tokens | None = None,
         scaling: float | None = None,
         form: str = "auto",
         output_attentions: bool = False,
@@ -158,7 +158,7 @@ class InPlaceHead(nn.Module):
         """
         Args:
             query, key, value: `(batch, heads, length, head_dim)`, in one dtype.
-            is_real: False for padding, `(batch, length)`, bool; `None` without padding.
+            tokens: with their `order`; `None` if all are real.
             scaling: of the scores q·k.
             form: `"auto"`, `"parallel"`, `"chunk"` or `"rnn"`.
             output_attentions: whether to return the weights, in quadratic time.
@@ -166,33 +166,28 @@ class InPlaceHead(nn.Module):
         Returns:
             The output `(batch, length, heads, head_dim)`, and the weights `(batch, heads, length, length)` or `None`.
         """
-        position = None if is_real is None else inner_padding_positions(is_real, None)
-        if position is not None:  # a window counts real tokens only: those of a row move together
-            order = position.argsort(dim=1)
-            query, key, value = (take_tokens(x, order, 2) for x in (query, key, value))
-            is_real = is_real.gather(1, order)
+        tokens = Tokens() if tokens is None else tokens
+        query, key, value = (tokens.reordered(x, 2) for x in (query, key, value))
         needs_weights = output_attentions or form == "parallel"
         with without_autocast(query):
-            output, weights = self.attend(query, key, value, is_real, scaling, form, needs_weights)
-        output = output.transpose(1, 2)
-        weights = weights if output_attentions else None
-        if position is not None:
-            output = take_tokens(output, position, 1)
-            weights = None if weights is None else take_tokens(take_tokens(weights, position, 2), position, 3)
-        return output, weights
+            output, weights = self.attend(query, key, value, tokens.contiguous(), scaling, form, needs_weights)
+        output = tokens.restored(output.transpose(1, 2))
+        if not output_attentions:
+            return output, None
+        return output, tokens.restored(tokens.restored(weights, 2), 3)
 
     def attend(
         self,
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        is_real: Tensor | None,
+        tokens: Tokens,
         scaling: float | None,
         form: str,
         needs_weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """`forward` without padding between real tokens; the output is `(batch, heads, length, head_dim)`."""
-        inputs, log_decay, window = self.prepare(query, key, value, is_real, scaling)
+        inputs, log_decay, window = self.prepare(query, key, value, tokens, scaling)
         if window is None:
             form = "eager" if needs_weights else form
             return lion_attention(*inputs, value, LogDecay(log_decay, log_decay), form=form)
@@ -203,11 +198,11 @@ class InPlaceHead(nn.Module):
                 sums = far_sums(*inputs, value, log_decay, self.window, form=form)
             return window.join(sums, None)
         sums, linear = lion_attention(*inputs, value, LogDecay(log_decay, log_decay), form="eager", returns_sums=True)
-        seen = dense_window_mask(window.query, self.window, is_real, None)
+        seen = dense_window_mask(window.query, self.window, tokens)
         return window.join(sums, linear.masked_fill(seen, 0))
 
     def prepare(
-        self, query: Tensor, key: Tensor, value: Tensor, is_real: Tensor | None, scaling: float | None
+        self, query: Tensor, key: Tensor, value: Tensor, tokens: Tokens, scaling: float | None
     ) -> tuple[list[Tensor], Tensor | None, LocalWindow | None]:
         """The features of queries and keys, `(batch, heads, length, features)`, the log decays and the window."""
         maps = (self.query_map, query), (self.key_map or self.query_map, key)
@@ -215,11 +210,10 @@ class InPlaceHead(nn.Module):
         log_decay = None
         if self.decay is not None:
             log_decay = self.decay(key.transpose(1, 2) if isinstance(self.decay, FixedDecay) else key)
-        if is_real is not None:
-            # A fixed decay stays a number per head: padding is outside of the real tokens.
-            is_fixed = log_decay is not None and log_decay.dim() == 1
-            features[1], folded = make_padding_absent(features[1], None if is_fixed else log_decay, is_real)
-            log_decay = log_decay if is_fixed else folded
+        # A fixed decay stays a number per head: padding is outside of the real tokens.
+        is_fixed = log_decay is not None and log_decay.dim() == 1
+        features[1], folded = tokens.fold(features[1], None if is_fixed else log_decay)
+        log_decay = log_decay if is_fixed else folded
         inputs = [x.transpose(1, 2) for x in features]
         if not self.window:
             return inputs, log_decay, None
@@ -227,25 +221,25 @@ class InPlaceHead(nn.Module):
         if self.branches != "both":
             gate = gate + BRANCHES[self.branches]
         near = (x.transpose(1, 2) for x in (query, key, value))
-        return inputs, log_decay, LocalWindow(*near, gate, is_real, 0, self.window, scaling=scaling)
+        return inputs, log_decay, LocalWindow(*near, gate, tokens, 0, self.window, scaling=scaling)
 
     def weights_of_tokens(
-        self, query: Tensor, key: Tensor, is_real: Tensor | None, scaling: float | None, tokens: Tensor
+        self, query: Tensor, key: Tensor, tokens: Tokens, scaling: float | None, queries: Tensor
     ) -> Tensor:
         """
-        The weights of all tokens in the outputs of some, `(batch, heads, tokens, length)`, in time that grows with
+        The weights of all tokens in the outputs of some, `(batch, heads, queries, length)`, in time that grows with
         their number: distillation compares so many. No padding is between real tokens.
         """
         with without_autocast(query):
-            inputs, log_decay, window = self.prepare(query, key, key, is_real, scaling)
-            linear = inputs[0][:, :, tokens] @ inputs[1].transpose(-1, -2)
+            inputs, log_decay, window = self.prepare(query, key, key, tokens, scaling)
+            linear = inputs[0][:, :, queries] @ inputs[1].transpose(-1, -2)
             if log_decay is not None:
                 decays = finite_log_decay(LogDecay(log_decay, log_decay), query)
-                linear = linear * decay_mask_rows(*over_tokens(decays, query), tokens)
+                linear = linear * decay_mask_rows(*over_tokens(decays, query), queries)
             if window is None:
                 return divide(linear, linear.sum(-1, keepdim=True))
-            seen = dense_window_mask(window.query, self.window, is_real, None, tokens)
-            return window.weights(linear.masked_fill(seen, 0), tokens)
+            seen = dense_window_mask(window.query, self.window, tokens, queries)
+            return window.weights(linear.masked_fill(seen, 0), queries)
 
 
 def features_of(x: Tensor, feature_map: Callable[[Tensor], Tensor]) -> Tensor:
@@ -254,10 +248,3 @@ def features_of(x: Tensor, feature_map: Callable[[Tensor], Tensor]) -> Tensor:
         return feature_map(x)
     batch, length = x.shape[:2]
     return in_tiles(lambda tile: [feature_map(tile.of(x))], cut_into_tiles(batch, length), batch, length)[0]
-
-
-def take_tokens(x: Tensor, order: Tensor, dim: int) -> Tensor:
-    """`x` with the tokens of dimension `dim` in the order `(batch, length)`."""
-    shape = [order.shape[0], *[1] * (x.dim() - 1)]  # not len(): a graph serves every batch
-    shape[dim] = order.shape[1]
-    return x.gather(dim, order.view(shape).expand_as(x))

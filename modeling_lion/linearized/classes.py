@@ -21,7 +21,7 @@ from ..private_apis import model_mappings, register_recorded_outputs, replace_re
 from .attention_functions import FORMS_IN_PLACE
 from .branch import InPlaceHead, KeptAttention
 from .config import PREFIX, InPlaceConfig, parts_of
-from .model_inputs import install_input_hooks
+from .model_inputs import read_table_again, with_tokens
 
 
 class InPlaceModel(PreTrainedModel):
@@ -96,7 +96,9 @@ def install_heads(model: PreTrainedModel, scalings: dict[str, float] | None = No
             module.lion.train(module.training)
     if config.lion_mixer != "lit":  # SPEC §5: decays stay float32
         model._keep_in_fp32_modules_strict = {*(model._keep_in_fp32_modules_strict or ()), "lion.decay"}
-    install_input_hooks(model)
+    if isinstance(base, PreTrainedModel) and not isinstance(base, InPlaceModel):
+        base.__class__ = in_place_model_class(type(base))  # whose forward looks at its tokens
+    read_table_again(model)
 
 
 # Our classes, by the class of transformers that they are derived from.
@@ -153,7 +155,7 @@ def in_place_model_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]:
     """The class of models that were a `base`."""
     if base not in MODEL_CLASSES:
         members = {"config_class": in_place_config_class(base.config_class), "source_class": base}
-        members |= {"__module__": __name__, "__doc__": base.__doc__}
+        members |= {"__module__": __name__, "__doc__": base.__doc__, "forward": with_tokens(base.forward)}
         if base not in MODEL_CLASSES:  # making the class of the configuration may have made this one, too
             MODEL_CLASSES[base] = made = type(f"Lion{base.__name__}", (InPlaceModel, base), members)
             register_recorded_outputs(made)

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from ..attention.export_graph import chosen_in_graph, sizes_of
+from ..tokens import Tokens
 from .branch import InPlaceHead
 from .lion_local import dense_mask
 
@@ -53,14 +54,14 @@ class InPlaceChoice:
 
     def short(self, query: Tensor, key: Tensor, value: Tensor, *others: Tensor) -> tuple[Tensor]:
         """Exact attention, for at most `longest` tokens."""
-        mask = dense_mask(query, others[0] if self.has_mask else None, self.reach, None)
+        mask = dense_mask(query, others[0] if self.has_mask else None, self.reach)
         return (scaled_dot_product_attention(query, key, value, mask, scale=self.scaling).transpose(1, 2),)
 
     def long(self, query: Tensor, key: Tensor, value: Tensor, *others: Tensor) -> tuple[Tensor]:
         """Linear attention, for more tokens."""
         weights = dict(zip(self.weights, others[self.has_mask :], strict=True))
         is_real = others[0] if self.has_mask else None
-        arguments = query, key, value, is_real, self.scaling, self.form
+        arguments = query, key, value, Tokens(is_real).with_order(), self.scaling, self.form
         return (torch.func.functional_call(self.head, weights, arguments)[0],)
 
 

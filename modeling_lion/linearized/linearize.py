@@ -5,6 +5,7 @@
 probe.py finds what becomes linear.
 """
 
+import copy
 from collections.abc import Iterable
 from typing import Any
 
@@ -37,9 +38,9 @@ def linearize(
     Give an encoder of transformers linear attention beyond a length (SPEC §13). The model itself is changed and
     returned: its class becomes `Lion<Class>`, its `model_type` "lion-<type>". All weights, heads, hooks, its dtype,
     device and mode stay; each attention module gets a part named `lion`, new weights included, which have to be
-    trained (examples/distill.py) before longer texts are read well. So does its configuration: give another model
-    that shares it a copy first. `model.set_attn_implementation("sdpa")` gives the
-    encoder as it was, `"lion"` the linear one again.
+    trained (examples/distill.py) before longer texts are read well. Its configuration is a copy of the one it had,
+    which stays as it was. `model.set_attn_implementation("sdpa")` gives the encoder as it was, `"lion"` the linear one
+    again.
 
     Args:
         model: any encoder whose layers call transformers' attention interface, with or without a head.
@@ -95,15 +96,26 @@ def linearize(
         config_class(**model.config.to_dict() | {"model_type": config_class.model_type} | fields)
     except StrictDataclassError as error:
         raise ValueError(str(error.__cause__)) from error
-    model_class = in_place_model_class(type(model))
+    own_config(model)
     for name, value in fields.items():
         setattr_plainly(model.config, name, value)
     model.config.__class__ = config_class
-    model.__class__ = model_class
+    model.__class__ = in_place_model_class(type(model))
+    model.config.architectures = [type(model).__name__]
     forget_weight_conversions(model)
     install_heads(model, {one.name: one.scaling for one in found})
     model.set_attn_implementation("lion")
     return model
+
+
+def own_config(model: PreTrainedModel) -> None:
+    """Give a model, and all of its modules, a copy of its configuration: other models may be made from it."""
+    copies: dict[int, Any] = {}  # of the configuration and its parts, by the identity of what they are copies of
+    copy.deepcopy(model.config, copies)
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if isinstance(value, PreTrainedConfig) and id(value) in copies:
+                setattr(module, name, copies[id(value)])
 
 
 def setattr_plainly(config: PreTrainedConfig, name: str, value: Any) -> None:

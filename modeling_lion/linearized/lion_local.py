@@ -18,9 +18,9 @@ from transformers.modeling_utils import AttentionInterface
 from transformers.utils import is_flash_attn_2_available, is_torch_flex_attn_available
 
 from ..attention.softmax_window import attend_in_window, check_window_arguments
-from ..attention.softmax_window_plain import window_mask
-from ..attention.tracing import is_known_true, is_readable
+from ..attention.tracing import is_known_true
 from ..private_apis import eager_attention_of
+from ..tokens import Tokens, may_pad
 from .config import type_of_source
 
 
@@ -91,7 +91,8 @@ def lion_local_attention(
         return FUNCTIONS_OF_TRANSFORMERS[name](module, query, key, value, attention_mask, **options)
     is_eager = output_attentions or softcap is not None
     if name == LION_LOCAL and reach is not None and not (is_dense or is_eager or dropout > 0):
-        return windowed(query, key, value, attention_mask, reach, scaling, s_aux, cu_seq_lens_q), None
+        tokens = Tokens(attention_mask, cu_seq_lens_q)
+        return windowed(query, key, value, tokens, reach, scaling, s_aux), None
     mask = dense_mask(query, attention_mask, reach, cu_seq_lens_q)
     if not is_eager and s_aux is None:
         return FUNCTIONS_OF_TRANSFORMERS["sdpa"](module, query, key, value, mask, **options)
@@ -131,7 +132,7 @@ def lion_local_mask(
     name = name_on(torch.device(device), dtype, config)
     is_dense = use_vmap or q_length != kv_length or getattr(config, "attn_logit_softcapping", None) is not None
     if name == LION_LOCAL and local_size is not None and not is_dense:
-        return attention_mask if may_pad(attention_mask) else None
+        return attention_mask if attention_mask is not None and may_pad(attention_mask) else None
     sizes = {"batch_size": batch_size, "q_length": q_length, "kv_length": kv_length, "local_size": local_size}
     kwargs |= {"config": config, "dtype": dtype, "device": device, "use_vmap": use_vmap}
     mask_function = ALL_MASK_ATTENTION_FUNCTIONS["sdpa" if name == LION_LOCAL else name]
@@ -168,26 +169,24 @@ def windowed(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    is_real: Tensor | None,
+    tokens: Tokens,
     reach: int,
     scaling: float | None,
     sinks: Tensor | None,
-    cu_seqlens: Tensor | None,
 ) -> Tensor:
     """
-    Attention to the real keys at most `reach` tokens away, padding counted as "sdpa" counts it, `(batch, length,
-    heads, head_dim)`.
+    Attention to the real keys at most `reach` tokens away, `(batch, length, heads, head_dim)`. Without an `order`,
+    padded tokens count, as in "sdpa".
     """
     query, key, value = by_query_head(query, key, value)
-    check_window_arguments(query, key, value, reach, is_real, cu_seqlens, first_query=0)
+    check_window_arguments(query, key, value, reach, tokens, first_query=0)
     output, log_sum = attend_in_window(
         query,
         key,
         value,
         sliding_window=reach,
         scaling=query.shape[-1] ** -0.5 if scaling is None else scaling,
-        is_real=is_real,
-        cu_seqlens=cu_seqlens,
+        tokens=tokens,
         first_query=0,
         with_log_sum=sinks is not None,
     )
@@ -199,20 +198,23 @@ def windowed(
 
 
 def dense_mask(
-    query: Tensor, attention_mask: Tensor | None, reach: int | None, cu_seqlens: Tensor | None
+    query: Tensor, attention_mask: Tensor | None, reach: int | None, cu_seqlens: Tensor | None = None
 ) -> Tensor | None:
     """
-    What each query sees, as "sdpa" takes it, `(batch or 1, 1, length, length)`; `None` if all see all. A mask of that
-    shape has the window in it already.
+    What each query sees, as "sdpa" takes it, `(batch or 1, 1, length, length)`; `None` if all see all.
+
+    Args:
+        attention_mask: which keys are real, `(batch, length)`, bool, or a mask of the shape of the result, which has
+            the window in it already.
     """
     length = query.shape[2]
     is_dense = attention_mask is not None and attention_mask.dim() == 4
     if cu_seqlens is None and (is_dense or (attention_mask is None and sees_all(reach, length))):
         return attention_mask
-    token = torch.arange(length, device=query.device)
-    reach = length if reach is None or is_dense else reach
-    seen = window_mask(token, token, reach, None if is_dense else attention_mask, cu_seqlens)
-    seen = seen.view(-1, 1, length, length)
+    reach = None if is_dense or sees_all(reach, length) else reach
+    if reach is None and cu_seqlens is None:
+        return attention_mask[:, None, None, :].expand(-1, 1, length, -1)
+    seen = Tokens(None if is_dense else attention_mask, cu_seqlens).seen(query[:, 0], reach)
     if not is_dense:
         return seen
     if attention_mask.dtype == torch.bool:
@@ -234,11 +236,6 @@ def by_query_head(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Te
         key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
     # Autocast leaves queries and keys what norms and rotations made them.
     return query.to(value.dtype), key.to(value.dtype), value
-
-
-def may_pad(attention_mask: Tensor | None) -> bool:
-    """Whether a mask `(batch, keys)` hides a key, or cannot be read."""
-    return attention_mask is not None and not (is_readable(attention_mask) and bool(attention_mask.all()))
 
 
 def sees_all(reach: int | None, length: int) -> bool:

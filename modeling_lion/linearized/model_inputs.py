@@ -1,27 +1,161 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-What a linear encoder does with its inputs before its own code runs: borders of packed sequences are read from
-`position_ids`, and a table of positions is read again by longer texts, or they are refused.
+What a linear encoder does with its inputs before its own code runs. Packed sequences are told apart, short rows of a
+batch are computed without the padding up to the longest one, and a table of positions is read again by longer texts,
+or they are refused.
 """
 
-from inspect import signature
+import threading
+from collections.abc import Callable
+from contextlib import contextmanager
+from functools import lru_cache, wraps
+from inspect import Parameter, signature
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.utils import ModelOutput
 
 from ..attention.tracing import is_compiling, is_readable
+from ..private_apis import has_hooks
+from ..tokens import cyclic_positions, packed_borders, real_tokens
+from .config import InPlaceConfig
 
 
 # Positions that buffers hold before they grow: 1 MB each.
 BUFFERED_POSITIONS = 131_072
+# The borders that attention functions of this thread got in the present call.
+ARRIVED = threading.local()
 
 
-def install_input_hooks(model: PreTrainedModel) -> None:
-    """Register the hooks below on the base model, and on its table of positions if it has one."""
+def with_tokens(forward: Callable) -> Callable:
+    """The `forward` of a base model, after a look at its tokens."""
+
+    @wraps(forward)
+    def forward_with_tokens(self, *args, **kwargs):
+        is_linear = isinstance(self.config, InPlaceConfig) and str(self.config._attn_implementation).startswith("lion")
+        if self.base_model is not self or not is_linear:
+            return forward(self, *args, **kwargs)
+        given = by_name(forward, args, kwargs)
+        inputs = next((given[name] for name in ("input_ids", "inputs_embeds") if given.get(name) is not None), None)
+        if inputs is not None and self.config.lion_position_table is not None:
+            check_length(self, inputs.shape[1])
+        if inputs is None or is_compiling() or not has_padding_mask(given, inputs):
+            return forward(self, *args, **kwargs)
+        borders = given.get("cu_seq_lens_q")
+        if borders is None and given.get("position_ids") is not None:
+            is_real = real_tokens(given.get("attention_mask"), inputs)
+            borders = packed_borders(given["position_ids"], is_real, len(inputs))
+        if borders is not None:
+            with expecting(borders, type(self).__name__):
+                return forward(self, *args, **kwargs | {"cu_seq_lens_q": borders.to(torch.int32)})
+        is_short = short_rows(self, given, inputs)
+        if is_short is None:
+            return forward(self, *args, **kwargs)
+        return forward_by_length(self, forward, given, inputs, is_short)
+
+    return forward_with_tokens
+
+
+@lru_cache(maxsize=256)
+def parameters_of(forward: Callable) -> tuple[str, ...]:
+    """The names of the positional parameters of a forward, without `self`."""
+    kinds = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
+    return tuple(x.name for x in signature(forward).parameters.values() if x.kind in kinds)[1:]
+
+
+def by_name(forward: Callable, args: tuple, kwargs: dict) -> dict[str, Any]:
+    """The arguments of a forward by name."""
+    return dict(zip(parameters_of(forward), args, strict=False)) | kwargs
+
+
+def has_padding_mask(given: dict, inputs: Tensor) -> bool:
+    """Whether positions and mask are those of texts, as far as they are given."""
+    mask, positions = given.get("attention_mask"), given.get("position_ids")
+    is_padding = mask is None or isinstance(mask, Tensor) and mask.shape == inputs.shape[:2]
+    return is_padding and (positions is None or positions.shape in (inputs.shape[:2], (1, inputs.shape[1])))
+
+
+@contextmanager
+def expecting(borders: Tensor, name: str):
+    """Raise a ValueError if the attention functions did not get borders within it: sequences would see each other."""
+    before, ARRIVED.has_borders = getattr(ARRIVED, "has_borders", False), False
+    try:
+        yield
+        if not ARRIVED.has_borders:
+            raise ValueError(
+                f"{name} does not pass `cu_seq_lens_q` on to its attention, so that packed sequences would see each "
+                "other: give each sequence a row of its own."
+            )
+    finally:
+        ARRIVED.has_borders = before
+
+
+def note_borders() -> None:
+    """Called by attention functions that got borders."""
+    ARRIVED.has_borders = True
+
+
+def short_rows(model: PreTrainedModel, given: dict, inputs: Tensor) -> Tensor | None:
+    """
+    Which rows are exact, `(batch,)`, bool, of a batch that also has longer ones. `None` for other batches, where not
+    every tensor is one of tokens, and where hooks look into the layers, which expect all rows.
+    """
+    mask, longest = given.get("attention_mask"), model.config.lion_exact_length
+    if mask is None or inputs.shape[1] <= longest or len(inputs) == 1 or not is_readable(mask):
+        return None
+    shapes = [x.shape for x in given.values() if isinstance(x, Tensor)]
+    if any(shape[:2] not in (inputs.shape[:2], (1, inputs.shape[1])) for shape in shapes):
+        return None
+    is_short = mask.bool().sum(1) <= longest
+    if not 0 < int(is_short.sum()) < len(is_short) or any(map(has_hooks, model.children())):
+        return None
+    return is_short
+
+
+def forward_by_length(
+    model: PreTrainedModel, forward: Callable, given: dict, inputs: Tensor, is_short: Tensor
+) -> ModelOutput | tuple:
+    """`forward` of the short rows, without the columns in which all of them are padded, and of the long ones."""
+    returns_tuple = not given.get("return_dict", getattr(model.config, "return_dict", True))
+    seen = given["attention_mask"].bool()[is_short].any(0).nonzero().flatten().tolist()
+    columns = slice(seen[0], seen[-1] + 1) if seen else slice(0, 1)
+    chosen = (is_short.nonzero().flatten(), columns), ((~is_short).nonzero().flatten(), slice(None))
+
+    def part(x: Any, rows: Tensor, columns: slice) -> Any:
+        if not isinstance(x, Tensor):
+            return x
+        return x[:, columns] if len(x) != len(inputs) else x[rows][:, columns]
+
+    given = given | {"return_dict": True}
+    short, long = (forward(model, **{name: part(x, *some) for name, x in given.items()}) for some in chosen)
+    order = torch.cat([rows for rows, _ in chosen]).argsort()
+    joined = {name: join_rows(short.get(name), x, order, columns.start) for name, x in long.items()}
+    output = type(long)(**joined)
+    return output.to_tuple() if returns_tuple else output
+
+
+def join_rows(short: Any, long: Any, order: Tensor, first: int) -> Any:
+    """
+    Outputs of short and of long rows in the order of the batch. Short ones are 0 outside of their tokens, which begin
+    at `first`.
+    """
+    if isinstance(long, tuple | list):
+        return type(long)(join_rows(*pair, order, first) for pair in zip(short, long, strict=True))
+    if not isinstance(long, Tensor):
+        return long
+    for dim in range(1, long.dim()):
+        if short.shape[dim] != long.shape[dim]:
+            whole = short.new_zeros(*short.shape[:dim], long.shape[dim], *short.shape[dim + 1 :])
+            whole.narrow(dim, first, short.shape[dim]).copy_(short)
+            short = whole
+    return torch.cat((short, long))[order]
+
+
+def read_table_again(model: PreTrainedModel) -> None:
+    """Let longer texts read the table of positions of a base model again, if `lion_positions` says so."""
     base = model.base_model
-    base.register_forward_pre_hook(prepare_inputs, with_kwargs=True)
-    base.register_forward_hook(check_borders_arrived, with_kwargs=True)
     if model.config.lion_position_table is None or model.config.lion_positions is None:
         return
     name, first = model.config.lion_position_table
@@ -29,54 +163,6 @@ def install_input_hooks(model: PreTrainedModel) -> None:
     table.first_position = first
     table.register_forward_pre_hook(wrap_positions)
     grow_buffers(base.get_submodule(name.rpartition(".")[0]), table.num_embeddings, BUFFERED_POSITIONS)
-
-
-def prepare_inputs(model: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
-    """A forward pre-hook of the base model."""
-    if not str(model.config._attn_implementation).startswith("lion"):
-        return None
-    inputs = next((x for x in (*args, kwargs.get("input_ids"), kwargs.get("inputs_embeds")) if x is not None), None)
-    if inputs is not None and model.config.lion_position_table is not None:
-        check_length(model, inputs.shape[1])
-    given = kwargs
-    if len(args) > 1:
-        given = kwargs | dict(signature(model.forward).bind_partial(*args).arguments)
-    position_ids, mask, borders = (given.get(x) for x in ("position_ids", "attention_mask", "cu_seq_lens_q"))
-    if is_compiling() or position_ids is None and borders is None:
-        return None
-    is_padding = isinstance(mask, Tensor) and mask.dim() == 2
-    is_padded = is_padding and is_readable(mask) and not mask.all()
-    if borders is not None and is_padded:
-        raise ValueError(
-            "`cu_seq_lens_q` is given, and `attention_mask` has padding: leave the padding out, or give one of both."
-        )
-    if borders is not None or not is_readable(position_ids) or mask is not None and not is_padding:
-        return None
-    begins = position_ids.diff(dim=1) <= 0
-    if is_padded:  # padding is a sequence of its own, whatever its positions are
-        is_real = mask.bool()
-        begins = begins & is_real[:, 1:] & is_real[:, :-1]
-    if not begins.any():
-        return None
-    if is_padded:
-        begins = begins | (is_real[:, 1:] != is_real[:, :-1])
-    begins = torch.cat((torch.ones_like(begins[:, :1]), begins), dim=1)
-    if inputs is not None:
-        begins = begins.expand(len(inputs), -1)
-    starts = begins.flatten().nonzero().flatten()
-    borders = torch.cat((starts, starts.new_full((1,), begins.numel()))).to(torch.int32)
-    return args, kwargs | {"cu_seq_lens_q": borders}
-
-
-def check_borders_arrived(model: nn.Module, args: tuple, kwargs: dict, output) -> None:
-    """A forward hook of the base model: raise an error if the attention functions did not get the borders."""
-    borders = kwargs.get("cu_seq_lens_q")
-    is_lion = str(model.config._attn_implementation).startswith("lion")
-    if borders is not None and is_lion and not is_compiling() and not getattr(borders, "was_seen", False):
-        raise ValueError(
-            f"{type(model).__name__} does not pass `cu_seq_lens_q` on to its attention, so that packed sequences "
-            "would see each other: give each sequence a row of its own."
-        )
 
 
 def longest_text(model: PreTrainedModel) -> int | None:
@@ -116,9 +202,7 @@ def check_length(model: PreTrainedModel, length: int) -> None:
 def wrap_positions(table: nn.Embedding, args: tuple) -> tuple[Tensor]:
     """A forward pre-hook of a table of positions: a position behind its end is read from its start on."""
     first = table.first_position
-    (positions,) = args
-    size = table.num_embeddings - first
-    return (torch.where(positions < first, positions, (positions - first) % size + first),)
+    return (cyclic_positions(args[0], table.num_embeddings - first, first),)
 
 
 def grow_buffers(owner: nn.Module, size: int, wanted: int) -> None:

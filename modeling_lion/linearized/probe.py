@@ -57,8 +57,11 @@ def run_once(model: PreTrainedModel, example_inputs: dict[str, Tensor] | None) -
     """
     findings = Findings()
     names = {module: name for name, module in model.base_model.named_modules()}
+    made: list[Tensor] = []  # masks of transformers, of an input without padding
 
     def attention(module, query, key, value, attention_mask=None, scaling=None, is_causal=None, **kwargs):
+        if isinstance(attention_mask, Tensor) and any(torch.equal(attention_mask, x) for x in made):
+            attention_mask = None
         problem = problem_of(model.config, module, query, key, attention_mask, is_causal, kwargs)
         if module not in names:
             problem = OUTSIDE
@@ -77,10 +80,10 @@ def run_once(model: PreTrainedModel, example_inputs: dict[str, Tensor] | None) -
         return query.new_zeros(len(query), query.shape[2], query.shape[1], value.shape[-1]), None
 
     def mask(*args, **kwargs):
-        made = ALL_MASK_ATTENTION_FUNCTIONS["eager"](*args, **kwargs)  # for models that do not call the interface
-        if made is not None:
-            made.is_of_transformers = True
-        return made
+        found = ALL_MASK_ATTENTION_FUNCTIONS["eager"](*args, **kwargs)  # for models that do not call the interface
+        if found is not None:
+            made.append(found)
+        return found
 
     inputs = small_inputs(model) if example_inputs is None else example_inputs
     # Tables of patches are not read beyond their end: an image of another size is refused or interpolated.
@@ -176,8 +179,8 @@ def problem_of(
 
 
 def adds_bias(mask: Any) -> bool:
-    """Whether a mask of an input without padding is more than one of padding that the model made itself."""
-    if mask is None or getattr(mask, "is_of_transformers", False):
+    """Whether a mask that the model made itself, of an input without padding, is more than one of padding."""
+    if mask is None:
         return False
     if not isinstance(mask, Tensor) or not is_readable(mask) or (mask.dim() == 4 and mask.shape[1] > 1):
         return True

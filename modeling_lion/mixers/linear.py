@@ -25,7 +25,6 @@ from ..sequence.rotary import rotate
 from ..sequence.tiles import TokenTile
 from .local_window import LocalWindow
 from .mixer import AttentionCall, Mixer, register_mixer
-from .padding import absent, make_padding_absent
 from .short_conv import ShortConv, fused_convolution
 
 
@@ -37,7 +36,7 @@ class LinearMixer(Mixer):
     The base of all linear mixers, which differ in `log_decay`. Names of learnt decays begin with "decay": these stay
     in float32, also in half precision and under quantisers.
 
-    Padding is folded into keys and log decays here (mixers/padding.py): attention does not know of it.
+    Padding is folded into keys and log decays here (`Tokens.fold`): attention does not know of it.
     """
 
     is_linear = has_decays = has_heads_first = True
@@ -87,9 +86,7 @@ class LinearMixer(Mixer):
             gate = self.window_gate(hidden_states.to(self.window_gate.weight.dtype))
             outer = near[1], value
             query, key, value, near_query = map(around.own, (query, key, value, near[0]))
-            window = LocalWindow(
-                near_query, *outer, gate, around.is_real, around.before, self.window, layout.cu_seqlens
-            )
+            window = LocalWindow(near_query, *outer, gate, around.tokens, around.before, self.window)
         if self.head_directions == "alternate" and query.shape[2] % 2:
             raise ValueError(
                 f"`head_directions` is 'alternate', and tensor parallelism leaves {query.shape[2]} heads to a "
@@ -99,8 +96,7 @@ class LinearMixer(Mixer):
         if log_decay is not None:
             batch, length, heads, _ = query.shape
             check_decay_shape(f"{type(self).__name__}.log_decay", log_decay, batch, self.num_scans * heads, length)
-        if layout.is_real is not None:
-            key, log_decay = make_padding_absent(key, log_decay, layout.is_real)
+        key, log_decay = layout.tokens.fold(key, log_decay)
         log_decay = NO_DECAY if log_decay is None else LogDecay(log_decay, log_decay)
         inputs = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), log_decay
         attention = None if attention is None else self.bound(attention, layout)
@@ -114,7 +110,7 @@ class LinearMixer(Mixer):
             layout.along(attention),
             normalization=self.normalization,
             chunk_size=self.chunk_size,
-            cu_seqlens=layout.cu_seqlens,
+            cu_seqlens=layout.tokens.cu_seqlens,
             head_directions=self.head_directions,
             returns_sums=self.window > 0,
             plan=layout.plan,
@@ -134,7 +130,7 @@ class LinearMixer(Mixer):
         """
         tokens = around._replace(before=0, after=0) if self.window else around
         tables = layout.rotary_tables.get(self.layer_type)
-        has_order = self.q_conv is not None and tokens.unpadded is not None  # which knows no tiles
+        has_order = self.q_conv is not None and tokens.tokens.order is not None  # which knows no tiles
         if has_order or not layout.has_tiles:
             return self.features_of(tokens, layout.conv_borders, tables, layout.plan)
 
@@ -154,26 +150,24 @@ class LinearMixer(Mixer):
         plan: CallPlan | None,
     ) -> list[Tensor]:
         """`features`, of tokens with as many around as the convolution reaches."""
-        hidden_states, is_real, unpadded, *_ = around
-        has_order = self.q_conv is not None and unpadded is not None
-        if has_order:  # before the projections, to reorder one tensor instead of three
-            hidden_states, is_real = unpadded.reorder(hidden_states), unpadded.is_real
+        hidden_states, tokens, *_ = around
+        if self.q_conv is not None:  # before the projections, to reorder one tensor instead of three
+            hidden_states = tokens.reordered(hidden_states)
         query, key, value = self.q_proj(hidden_states), self.k_proj(hidden_states), self.v_proj(hidden_states)
         with without_autocast(hidden_states):  # on a GPU it would widen queries and keys only
             if self.q_conv is None:
                 query, key = query.unflatten(-1, (-1, self.key_dim)), key.unflatten(-1, (-1, self.key_dim))
                 value = value.unflatten(-1, (-1, self.head_dim))
             else:
-                if is_real is not None:
-                    query, key, value = (absent(x, is_real) for x in (query, key, value))
+                query, key, value = map(tokens.contiguous().absent, (query, key, value))
                 # By name, since hooks expect positional arguments to be tensors.
                 options = {"borders": conv_borders}
                 if {*map(type, (self.q_conv, self.k_conv, self.v_conv))} == {ShortConv}:  # others may wrap one
                     options["fused"] = planned(plan, fused_convolution, query)
                 query, key = self.q_conv(query, **options), self.k_conv(key, **options)
                 value = self.v_conv(value, **options)
-            if has_order:
-                query, key, value = map(unpadded.restore, (query, key, value))
+            if self.q_conv is not None:
+                query, key, value = map(tokens.restored, (query, key, value))
             if around.before or around.after:
                 query, key, value = map(around.own, (query, key, value))
             query, key = near = (query, key) if tables is None else rotate(query, key, tables, heads_dim=2)

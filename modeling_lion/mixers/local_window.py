@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ..attention.numerics import divide, smallest_denominator, without_autocast
 from ..attention.softmax_window import dense_window_mask, sliding_attention
+from ..tokens import Tokens
 
 
 @dataclass
@@ -28,10 +29,9 @@ class LocalWindow:
         query: `(batch, length, heads, head_dim)`, before the feature map.
         key, value: of the same tokens and, in a segment, of those that the window reaches on both sides.
         gate: g, `(batch, length, heads)`.
-        is_real: False for padded keys, `(batch, keys)`, bool; `None` if all are real.
+        tokens: those of the keys.
         first_query: query i is token `first_query + i` of the keys.
-        tokens: how many tokens a head sees on each side.
-        cu_seqlens: borders of packed sequences; `None` if nothing is packed.
+        reach: how many tokens a head sees on each side.
         scaling: s, of the scores q·k; `None` for D^-½.
     """
 
@@ -39,10 +39,9 @@ class LocalWindow:
     key: Tensor
     value: Tensor
     gate: Tensor
-    is_real: Tensor | None
+    tokens: Tokens
     first_query: int
-    tokens: int
-    cu_seqlens: Tensor | None = None
+    reach: int
     scaling: float | None = None
 
     def __post_init__(self):
@@ -67,10 +66,9 @@ class LocalWindow:
         """The output, from the sums of `join`."""
         near, log_sum = sliding_attention(
             *(x.transpose(1, 2) for x in (self.query, self.key, self.value)),
-            sliding_window=self.tokens,
+            sliding_window=self.reach,
             scaling=self.scaling,
-            is_real=self.is_real,
-            cu_seqlens=self.cu_seqlens,
+            tokens=self.tokens,
             first_query=self.first_query,
             with_log_sum=True,
         )
@@ -83,20 +81,20 @@ class LocalWindow:
             factor = (-ratio).sigmoid() / denominator
             return torch.addcmul(near * ratio.sigmoid(), numerator, factor).to(self.value.dtype)
 
-    def weights(self, linear: Tensor, tokens: Tensor | slice = slice(None)) -> Tensor:
+    def weights(self, linear: Tensor, queries: Tensor | slice = slice(None)) -> Tensor:
         """
         The weights of all tokens in the outputs of some, `(batch, heads, tokens, length)`.
 
         Args:
             linear: undivided weights of the linear sum, in the same shape.
-            tokens: indices of the outputs; all by default.
+            queries: indices of the outputs; all by default.
         """
         with without_autocast(linear):
-            seen = dense_window_mask(self.query, self.tokens, self.is_real, self.cu_seqlens, tokens)
+            seen = dense_window_mask(self.query, self.reach, self.tokens, queries)
             query, key, gate = (x.transpose(1, 2).to(linear.dtype) for x in (self.query, self.key, self.gate))
-            scores = self.scaling * query[:, :, tokens] @ key.transpose(-1, -2)
+            scores = self.scaling * query[:, :, queries] @ key.transpose(-1, -2)
             # Masked before exp: far from the window it may overflow, and its gradient would be NaN.
-            scores = torch.where(seen, scores - gate[:, :, tokens, None], -torch.inf)
+            scores = torch.where(seen, scores - gate[:, :, queries, None], -torch.inf)
             log_linear = at_least_smallest(linear.sum(-1, keepdim=True)).log()
             largest = torch.maximum(scores.amax(-1, keepdim=True), log_linear).detach()
             weights = (scores - largest).exp() + linear * (-largest).exp()

@@ -18,8 +18,8 @@ from transformers import PreTrainedConfig
 from transformers import initialization as init
 
 from ..attention.numerics import accumulation_dtype, divide, without_autocast
-from ..attention.packing import sequence_of_each_token
 from ..sequence.layout import Layout
+from ..tokens import Tokens
 from .feature_map import elu
 from .mixer import AttentionCall, register_mixer
 from .softmax import SoftmaxMixer, eager_softmax
@@ -65,12 +65,13 @@ class LunaMixer(SoftmaxMixer):
             init.normal_(self.memory, std=1.0)  # as large as after the LayerNorms of the other layers
 
     @staticmethod
-    def layer_mask(config, hidden_states, is_real, cu_seqlens) -> "LunaMasks":
+    def layer_mask(config, hidden_states, tokens: Tokens) -> "LunaMasks":
         """`SoftmaxMixer.layer_mask` for both attentions."""
+        is_real, cu_seqlens = tokens.is_real, tokens.cu_seqlens
         if cu_seqlens is None:
             return LunaMasks(None if is_real is None else is_real[:, None, None], None)
         # Every packed sequence has its own memory.
-        sequence = sequence_of_each_token(cu_seqlens, hidden_states.shape[1])
+        sequence = tokens.sequence(hidden_states)
         slot = torch.arange(len(cu_seqlens) - 1, device=sequence.device).repeat_interleave(config.luna_length)
         own = (slot.unsqueeze(1) == sequence)[None, None]
         return LunaMasks(own if is_real is None else own & is_real[:, None, None], own.transpose(-1, -2))
@@ -91,7 +92,8 @@ class LunaMixer(SoftmaxMixer):
         """
         masks = layout.masks[self.layer_type]
         if memory is None:
-            num_sequences = 1 if layout.cu_seqlens is None else len(layout.cu_seqlens) - 1
+            borders = layout.tokens.cu_seqlens
+            num_sequences = 1 if borders is None else len(borders) - 1
             memory = self.memory.repeat(num_sequences, 1).expand(hidden_states.shape[0], -1, -1)
         query = self.split_heads(self.pack_q_proj(memory))
         key = self.split_heads(self.pack_k_proj(hidden_states))

@@ -19,13 +19,13 @@ from transformers.masking_utils import (
 from transformers.utils import logging
 
 from ..attention.implementation_names import softmax_name
-from ..attention.packing import sequence_of_each_token
-from ..attention.softmax_window import dense_window_mask, sliding_attention, window_positions
+from ..attention.softmax_window import dense_window_mask, sliding_attention
 from ..attention.tracing import is_readable
 from ..sequence.halo import reach_of
 from ..sequence.layout import Layout
 from ..sequence.rotary import rotate
 from ..sequence.tiles import TokenTile
+from ..tokens import Tokens
 from .mixer import AttentionCall, Mixer, register_mixer
 
 
@@ -98,19 +98,16 @@ class SoftmaxMixer(Mixer):
         self.is_causal = False  # read by transformers' functions
 
     @staticmethod
-    def layer_mask(
-        config: PreTrainedConfig, hidden_states: Tensor, is_real: Tensor | None, cu_seqlens: Tensor | None
-    ) -> Tensor | None:
+    def layer_mask(config: PreTrainedConfig, hidden_states: Tensor, tokens: Tokens) -> Tensor | None:
         """
         The `attention_mask` of all layers, in the form that the chosen attention function takes; made once per call of
         the model.
 
         Args:
             hidden_states: `(batch, length, hidden_size)`.
-            is_real: False for padding, `(batch, length)`, bool; `None` without padding.
-            cu_seqlens: borders of packed sequences, `(num_sequences + 1,)`, or `None`.
         """
         implementation = softmax_name(config._attn_implementation)
+        is_real, cu_seqlens = tokens.is_real, tokens.cu_seqlens
         if is_real is None and cu_seqlens is None:
             return None
         check_mask_function(implementation)
@@ -126,10 +123,9 @@ class SoftmaxMixer(Mixer):
                     f'"{implementation}" takes packed sequences or padded ones, not both: leave the padding out.'
                 )
             return None
-        sequence = sequence_of_each_token(cu_seqlens, hidden_states.shape[1])
         if implementation in ("eager", "sdpa"):
-            seen = (sequence.unsqueeze(1) == sequence)[None, None]
-            return seen if is_real is None else seen & is_real[:, None, None]
+            return tokens.seen(hidden_states, None)
+        sequence = tokens.sequence(hidden_states)
         return create_bidirectional_mask(
             config, hidden_states, is_real, and_mask_function=lambda b, h, q, k: sequence[q] == sequence[k]
         )
@@ -153,9 +149,9 @@ class SoftmaxMixer(Mixer):
         """An attention function of transformers with the options of this mixer."""
         packing = {}
         if (
-            layout.cu_seqlens is not None and "flash" in self.config._attn_implementation
+            layout.tokens.cu_seqlens is not None and "flash" in self.config._attn_implementation
         ):  # other functions take the mask
-            longest, borders = layout.cu_seqlens.diff().max(), layout.cu_seqlens.int()
+            longest, borders = layout.tokens.cu_seqlens.diff().max(), layout.tokens.cu_seqlens.int()
             packing = {"cu_seq_lens_q": borders, "cu_seq_lens_k": borders}
             packing |= {"max_length_q": longest, "max_length_k": longest}
         return partial(
@@ -188,7 +184,7 @@ class SoftmaxMixer(Mixer):
     def weights_of(self, inputs: tuple[Tensor, ...], layout: Layout, mask) -> Tensor:
         """The weights by the eager form, for a mask in the form of the chosen function."""
         implementation = softmax_name(self.config._attn_implementation)
-        is_told_borders = layout.cu_seqlens is not None and "flash" in implementation
+        is_told_borders = layout.tokens.cu_seqlens is not None and "flash" in implementation
         if is_told_borders and mask is None or not isinstance(mask, Tensor | None):
             raise ValueError(
                 f'"{implementation}" has no attention weights for these inputs: choose '
@@ -215,28 +211,22 @@ class SlidingMixer(SoftmaxMixer):
         self.reach = reach_of(config, "sliding_attention")
 
     @staticmethod
-    def layer_mask(config, hidden_states, is_real, cu_seqlens) -> Tensor | None:
-        """`SoftmaxMixer.layer_mask`; just `is_real` for our own function."""
-        implementation = softmax_name(config._attn_implementation)
+    def layer_mask(config, hidden_states, tokens: Tokens) -> Tensor | None:
+        """`SoftmaxMixer.layer_mask`; none for our own function, which takes `tokens`."""
+        implementation, reach = softmax_name(config._attn_implementation), config.sliding_window
         if implementation == "sdpa":
-            return is_real
+            return None
         if implementation == "eager":
-            return dense_window_mask(hidden_states, config.sliding_window, is_real, cu_seqlens)
+            return dense_window_mask(hidden_states, reach, tokens)
         check_mask_function(implementation)
         if "flash" in implementation:  # which takes the window, and counts real tokens
-            return SoftmaxMixer.layer_mask(config, hidden_states, is_real, cu_seqlens)
-        if is_real is None and cu_seqlens is None:
+            return SoftmaxMixer.layer_mask(config, hidden_states, tokens)
+        if tokens.is_real is None and tokens.cu_seqlens is None:
             return create_bidirectional_sliding_window_mask(config, hidden_states, None)
         # transformers' windows count padded tokens.
-        batch, length = hidden_states.shape[:2]
-        position = window_positions(hidden_states, is_real, cu_seqlens).expand(batch, -1)
-        borders = hidden_states.new_zeros(1, dtype=torch.long) if cu_seqlens is None else cu_seqlens
-        sequence = sequence_of_each_token(borders, length)
-
-        def is_in_window(b, h, q, k):
-            return ((position[b, q] - position[b, k]).abs() <= config.sliding_window) & (sequence[q] == sequence[k])
-
-        return create_bidirectional_mask(config, hidden_states, is_real, and_mask_function=is_in_window)
+        position = tokens.window_positions(hidden_states, reach).expand(len(hidden_states), -1)
+        is_in_window = lambda b, h, q, k: (position[b, q] - position[b, k]).abs() <= reach
+        return create_bidirectional_mask(config, hidden_states, tokens.is_real, and_mask_function=is_in_window)
 
     def forward(
         self,
@@ -255,8 +245,7 @@ class SlidingMixer(SoftmaxMixer):
             sliding_attention,
             sliding_window=self.sliding_window,
             scaling=self.scaling,
-            is_real=around.is_real,
-            cu_seqlens=layout.cu_seqlens,
+            tokens=around.tokens if layout.is_segment else layout.tokens,
             first_query=around.before,
         )
         return AttentionCall(attention, (query[:, :, own], key, value), memory=memory)
@@ -271,7 +260,5 @@ class SlidingMixer(SoftmaxMixer):
             "Attention in a window has no attention weights: they are computed once more by the eager form, which "
             "takes time and memory quadratic in the length."
         )
-        query = call.inputs[0]
-        tokens = query.new_empty(query.shape[0], query.shape[2], 0)
-        mask = dense_window_mask(tokens, self.sliding_window, layout.is_real, layout.cu_seqlens)
+        mask = dense_window_mask(call.inputs[0][:, 0], self.sliding_window, layout.tokens)
         return eager_softmax(self, *call.inputs, mask, self.scaling)[1]

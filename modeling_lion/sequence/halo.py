@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
 
+from ..tokens import Tokens
 from .tiles import TokenTile
-from .unpadded import Unpadded
 
 
 class WithHalo(NamedTuple):
@@ -18,14 +18,12 @@ class WithHalo(NamedTuple):
 
     Attributes:
         hidden_states: `(batch, tokens, hidden_size)`.
-        is_real: False for padding, `(batch, tokens)`, bool; `None` without padding.
-        unpadded: the order for convolutions; `None` without padding between real tokens.
+        tokens: which are real, and their order.
         before, after: how many tokens the halo has on each side.
     """
 
     hidden_states: Tensor
-    is_real: Tensor | None
-    unpadded: Unpadded | None = None
+    tokens: Tokens
     before: int = 0
     after: int = 0
 
@@ -39,7 +37,7 @@ class WithHalo(NamedTuple):
         first, end = self.before + tile.first, self.before + tile.end
         wider = TokenTile(tile.rows, max(0, first - reach), min(self.hidden_states.shape[1], end + reach))
         sides = first - wider.first, wider.end - end
-        return WithHalo(wider.of(self.hidden_states), wider.of(self.is_real), self.unpadded, *sides)
+        return WithHalo(wider.of(self.hidden_states), Tokens(wider.of(self.tokens.is_real)), *sides)
 
     def own(self, x: Tensor) -> Tensor:
         """`(batch, tokens, ...)` without the halo."""
@@ -63,15 +61,17 @@ class Halo:
     may_have_inner_padding: bool = False
 
     def with_halo(self, hidden_states: Tensor, is_real: Tensor | None) -> WithHalo:
-        """A segment, `(batch, length, hidden_size)`, with its halo."""
+        """
+        A segment, `(batch, length, hidden_size)`, with its halo; `is_real` is that of the segment.
+        """
         sizes = self.before.shape[1], self.after.shape[1]
         if self.is_real is not None:
             before, after = self.is_real.split(sizes, dim=1)
             is_real = before.new_ones(hidden_states.shape[:2]) if is_real is None else is_real
             is_real = torch.cat((before, is_real, after), dim=1)
         hidden_states = torch.cat((self.before, hidden_states, self.after), dim=1)
-        unpadded = Unpadded.of(is_real) if self.may_have_inner_padding else None
-        return WithHalo(hidden_states, is_real, unpadded, *sizes)
+        tokens = Tokens(is_real)
+        return WithHalo(hidden_states, tokens.with_order() if self.may_have_inner_padding else tokens, *sizes)
 
 
 def reach_of(config: PreTrainedConfig, layer_type: str) -> int:
@@ -79,3 +79,8 @@ def reach_of(config: PreTrainedConfig, layer_type: str) -> int:
     if layer_type == "linear_attention":
         return config.local_window + config.conv_kernel // 2
     return config.sliding_window if layer_type == "sliding_attention" else 0
+
+
+def has_neighbours(config: PreTrainedConfig) -> bool:
+    """Whether any layer sees a few neighbours only, so that padding between real tokens has to be skipped."""
+    return any(reach_of(config, layer_type) for layer_type in config.layer_types_in_use)

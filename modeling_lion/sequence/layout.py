@@ -3,9 +3,8 @@
 The layout of the tokens in one call of the model: padding, packing and positions, and what layers derive from them.
 One object per call, made before the first layer.
 
-`Layout` is for one sequence per row. Its subclasses are for rows of packed sequences (below), the patches of an image
-(sequence/scans.py), a segment of a long text (sequence/segments.py), and a sequence that several processes share
-(sequence/sequence_parallel.py).
+`Layout` is for texts, packed ones too. Its subclasses are for the patches of an image (sequence/scans.py), a segment
+of a long text (sequence/segments.py), and a sequence that several processes share (sequence/sequence_parallel.py).
 """
 
 import dataclasses
@@ -18,10 +17,10 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 
 from ..attention.plan import CallPlan
+from ..tokens import Tokens
 from .conv_borders import ConvBorders
-from .halo import WithHalo
+from .halo import WithHalo, has_neighbours
 from .tiles import ALL_TOKENS, TokenTile, cut_into_tiles, in_tiles
-from .unpadded import Unpadded
 
 
 PositionEmbeddings = tuple[Tensor, Tensor]
@@ -30,43 +29,38 @@ PositionEmbeddings = tuple[Tensor, Tensor]
 @dataclass
 class Layout:
     """
-    One sequence per row.
+    What the layers of one call share.
 
     Attributes:
-        is_real: False for padding, `(batch, length)`, bool; `None` without padding.
-        position_ids: of text, `(batch or 1, length)`, int64.
+        tokens: which are real, borders, positions and neighbours (tokens.py).
         sequence_lengths: the length of each token's sequence, `(batch or 1, length or 1)`, int64; `None` unless rotary
             frequencies depend on it (`LionConfig.scales_with_length`).
         rotary_tables: cosines and sines by layer type (sequence/rotary.py); empty without rotary positions.
         masks: attention masks of softmax mixers by layer type (`SoftmaxMixer.layer_mask`).
         conv_borders: for short convolutions at borders inside rows; `None` if there are none.
-        unpadded: for short convolutions, with padding between real tokens; `None` without such padding.
         has_tiles: whether to compute token by token in tiles (sequence/tiles.py).
         plan: what attention of all layers shares (attention/plan.py); `None` if the layout is not of one call.
     """
 
-    is_real: Tensor | None = None
-    position_ids: Tensor | None = None
+    tokens: Tokens = field(default_factory=Tokens)
     sequence_lengths: Tensor | None = None
     rotary_tables: dict[str, PositionEmbeddings] = field(default_factory=dict)
     masks: dict[str, Any] = field(default_factory=dict)
     conv_borders: ConvBorders | None = None
-    unpadded: Unpadded | None = None
     has_tiles: bool = False
     plan: CallPlan | None = None
 
-    cu_seqlens = None  # borders of packed sequences
     is_segment = False  # whether mixers see tokens outside of this layout
 
     def with_halo(self, hidden_states: Tensor, reach: int) -> WithHalo:
         """
         The tokens to project: those of `(batch, length, hidden_size)` and, in a segment, `reach` more on both sides.
         """
-        return WithHalo(hidden_states, self.is_real, self.unpadded)
+        return WithHalo(hidden_states, self.tokens)
 
     def positions_around(self, reach: int) -> Tensor:
         """`position_ids` of the tokens that `with_halo` returns."""
-        return self.position_ids
+        return self.tokens.position_ids
 
     def by_token(self, function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
         """`function` of tensors `(batch, length, ...)`, which it computes token by token."""
@@ -88,18 +82,24 @@ class Layout:
 
     def mask(self, mixer_class: type, config: PreTrainedConfig, hidden_states: Tensor) -> Any:
         """The `layer_mask` of a class of mixers, for padding and packing."""
-        return mixer_class.layer_mask(config, hidden_states, self.is_real, self.cu_seqlens)
+        return mixer_class.layer_mask(config, hidden_states, self.tokens)
 
     def pool(self, hidden_states: Tensor, reduce: Callable[[Tensor, Tensor | None], Tensor], pooling: str) -> Tensor:
         """
-        One vector for each sequence.
+        One vector for each sequence: `(batch, size)`, or `(batch * num_sequences, size)` of packed rows.
 
         Args:
             hidden_states: `(batch, length, hidden_size)`.
             reduce: maps hidden states and `is_real` to `(batch, size)`.
             pooling: its name, `LionConfig.pooling`.
         """
-        return reduce(hidden_states, self.is_real)
+        is_real, borders = self.tokens.is_real, self.tokens.cu_seqlens
+        if borders is None:
+            return reduce(hidden_states, is_real)
+        lengths = borders.diff().tolist()
+        sequences = hidden_states.split(lengths, dim=1)
+        masks = [None] * len(lengths) if is_real is None else is_real.split(lengths, dim=1)
+        return torch.stack([reduce(*pair) for pair in zip(sequences, masks, strict=True)], dim=1).flatten(0, 1)
 
     def to(self, device: torch.device | str, **kwargs) -> "Layout":
         """The layout on another device. accelerate calls this when layers are spread over several devices."""
@@ -117,20 +117,13 @@ class Layout:
         return move(self)
 
 
-@dataclass
-class PackedLayout(Layout):
+def text_layout(config: PreTrainedConfig, inputs: Tensor, tokens: Tokens) -> Layout:
     """
-    Several sequences per row, which do not see each other (SPEC §4).
-
-    Attributes:
-        cu_seqlens: their borders, `(num_sequences + 1,)`, the same in every row.
+    Args:
+        inputs: `(batch, length, ...)`.
+        tokens: of `read_text`.
     """
-
-    cu_seqlens: Tensor | None = None
-
-    def pool(self, hidden_states: Tensor, reduce: Callable[[Tensor, Tensor | None], Tensor], pooling: str) -> Tensor:
-        """`(batch * num_sequences, size)`"""
-        lengths = self.cu_seqlens.diff().tolist()
-        sequences = hidden_states.split(lengths, dim=1)
-        masks = [None] * len(lengths) if self.is_real is None else self.is_real.split(lengths, dim=1)
-        return torch.stack([reduce(*pair) for pair in zip(sequences, masks, strict=True)], dim=1).flatten(0, 1)
+    if has_neighbours(config):
+        tokens = tokens.with_order()
+    lengths = tokens.sequence_lengths() if config.scales_with_length else None
+    return Layout(tokens, lengths, conv_borders=ConvBorders.of(config, inputs, tokens.cu_seqlens))

@@ -8,7 +8,7 @@ denominators add.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -17,9 +17,10 @@ from transformers import PreTrainedConfig
 
 from ..attention.decay_mask import LogDecay, is_per_head
 from ..attention.numerics import normalize, without_autocast
+from ..tokens import Tokens
 from .conv_borders import ConvBorders
+from .halo import WithHalo, has_neighbours
 from .layout import Layout
-from .unpadded import Unpadded
 
 
 def snake(grid: Tensor) -> Tensor:
@@ -55,9 +56,14 @@ class ImageLayout(Layout):
 
     Attributes:
         scans: the orders in which tokens are read (`scan_orders`); `None` for the raster order.
+        convolved: the tokens as convolutions see them, which do not cross the borders of the prefix tokens.
     """
 
     scans: Tensor | None = None
+    convolved: Tokens = field(default_factory=Tokens)
+
+    def with_halo(self, hidden_states: Tensor, reach: int) -> WithHalo:
+        return WithHalo(hidden_states, self.convolved)
 
     def along(self, attention: Callable) -> Callable:
         return attention if self.scans is None else partial(scan_attention, attention, scans=self.scans)
@@ -75,17 +81,13 @@ def image_layout(
     scans = None
     if config.num_scans > 1:
         scans = scan_orders(config.patch_order, *grid, config.num_prefix_tokens, device=hidden_states.device)
-    unpadded = None
-    if is_real is not None:  # no convolution crosses the borders of the prefix tokens
+    tokens = convolved = Tokens(is_real)
+    if is_real is not None and has_neighbours(config):
         first = torch.arange(config.num_prefix_tokens + 1, device=hidden_states.device)
         borders = torch.cat((first, first.new_full((1,), hidden_states.shape[1])))
-        unpadded = Unpadded.for_convolutions(config, is_real, borders)
-    return ImageLayout(
-        is_real,
-        conv_borders=ConvBorders.of(config, hidden_states, None),
-        unpadded=unpadded,
-        scans=scans,
-    )
+        tokens, convolved = tokens.with_order(), Tokens(is_real, borders).with_order()
+    conv_borders = ConvBorders.of(config, hidden_states, None)
+    return ImageLayout(tokens, conv_borders=conv_borders, scans=scans, convolved=convolved)
 
 
 def scan_attention(

@@ -19,13 +19,12 @@ from transformers.utils import logging
 from ..attention.plan import CallPlan
 from ..attention.tracing import is_readable
 from ..private_apis import has_hooks, is_transformed
+from ..tokens import Tokens, read_text
 from .border_states import BorderStates, pass_borders, segment_attention, segment_states
-from .halo import Halo, WithHalo, reach_of
+from .halo import Halo, WithHalo, has_neighbours
 from .input_checks import check_inputs
 from .layout import Layout
-from .text import text_layout
 from .tiles import is_faster_in_tiles
-from .unpadded import Unpadded
 
 
 # Channels that are put back into the original order at a time, so that hidden states need not be held twice.
@@ -57,7 +56,7 @@ class SegmentLayout(Layout):
     def with_halo(self, hidden_states: Tensor, reach: int) -> WithHalo:
         if self.halo is None:
             return super().with_halo(hidden_states, reach)
-        return self.halo.with_halo(hidden_states, self.is_real)
+        return self.halo.with_halo(hidden_states, self.tokens.is_real)
 
     def along(self, attention: Callable) -> Callable:
         if self.border_states is None:
@@ -99,17 +98,19 @@ def encode_in_segments(
             raise ValueError(f"`{name}` must be {tuple(input_ids.shape)}, as `input_ids`; got {tuple(ids.shape)}.")
     if segment_length < 1:
         raise ValueError(f"`segment_length` is {segment_length}; give at least 1.")
-    text = text_layout(model.config, input_ids, attention_mask, position_ids)
-    is_real, position_ids = text.is_real, text.position_ids
-    if text.cu_seqlens is not None:
+    tokens = read_text(input_ids, attention_mask, position_ids)
+    if tokens.cu_seqlens is not None:
         raise ValueError("`position_ids` start again: `encode_long` takes one long text a row, not packed ones.")
-    unpadded = None
-    if any(reach_of(model.config, layer_type) for layer_type in model.config.layer_types_in_use):
-        unpadded = Unpadded.of(is_real)
-    if unpadded is not None:  # so that halos hold real tokens
-        position_ids = unpadded.reorder(position_ids.expand_as(input_ids))
-        token_type_ids = None if token_type_ids is None else unpadded.reorder(token_type_ids)
-        input_ids, is_real = unpadded.reorder(input_ids), unpadded.is_real
+    position_ids, lengths = tokens.position_ids, None
+    if model.config.scales_with_length:
+        lengths = tokens.sequence_lengths()
+    if has_neighbours(model.config):
+        tokens = tokens.with_order()
+    if tokens.order is not None:  # so that halos hold real tokens
+        position_ids = tokens.reordered(position_ids.expand_as(input_ids))
+        token_type_ids = None if token_type_ids is None else tokens.reordered(token_type_ids)
+        input_ids = tokens.reordered(input_ids)
+    is_real = tokens.contiguous().is_real
 
     def split(x: Tensor | None) -> tuple[Tensor | None, ...]:
         num_segments = -(-input_ids.shape[1] // segment_length)
@@ -135,12 +136,12 @@ def encode_in_segments(
                 if has_window:
                     position = position_ids[:, first - halo.before.shape[1] : end + halo.after.shape[1]]
                 tables = {
-                    layer_type: embedding(segment, position, text.sequence_lengths)
+                    layer_type: embedding(segment, position, lengths)
                     for layer_type, embedding in model.rotary_embeddings.items()
                     if layer_type == layer.layer_type
                 }
                 options = {"rotary_tables": tables, "has_tiles": has_tiles, "plan": plan}
-                yield segment, SegmentLayout(mask, position, halo=halo, **options)
+                yield segment, SegmentLayout(Tokens(mask, position_ids=position), halo=halo, **options)
                 progress.update()
 
         for layer, num_passes in zip(model.layers, passes, strict=True):
@@ -153,10 +154,10 @@ def encode_in_segments(
     if model.norm is not None:
         for segment in segments:
             segment.copy_(model.norm(segment))
-    if unpadded is not None:
+    if tokens.order is not None:
         for channels in hidden_states.split(RESTORED_CHANNELS, dim=-1):
-            channels.copy_(unpadded.restore(channels))
-    return hidden_states, text.is_real
+            channels.copy_(tokens.restored(channels))
+    return hidden_states, tokens.is_real
 
 
 def goes_in_segments(model: PreTrainedModel, input_ids: Tensor, layout: Layout, options: dict) -> bool:
@@ -174,6 +175,7 @@ def goes_in_segments(model: PreTrainedModel, input_ids: Tensor, layout: Layout, 
         and input_ids.shape[1] > LONG_TEXT
         and input_ids.numel() > TOKENS_IN_ONE_PASS
         and type(layout) is Layout
+        and layout.tokens.cu_seqlens is None
         and "full_attention" not in model.config.layer_types_in_use
         and not torch.is_autocast_enabled(input_ids.device.type)
         and not (has_hooks(model.embeddings) or has_hooks(model.layers))

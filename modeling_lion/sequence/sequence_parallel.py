@@ -5,7 +5,7 @@ its gradients, and the methods of a model for it.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -18,11 +18,11 @@ from transformers import PreTrainedConfig
 from ..attention.decay_mask import LogDecay, wide_dtype
 from ..attention.numerics import accumulation_dtype
 from ..attention.tracing import is_tracing
+from ..tokens import take_tokens
 from .border_states import BorderStates, pass_borders, segment_attention, segment_states
 from .halo import Halo, WithHalo
 from .layout import Layout
 from .segments import what_is_full
-from .text import sequence_lengths
 
 
 PER_TOKEN = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds", "labels")
@@ -49,9 +49,9 @@ class SharedLayout(Layout):
 
     def check_positions(self) -> None:
         """Raise a ValueError, in all processes, if a sequence restarts within a segment."""
-        starts = self.position_ids == 0
-        if self.is_real is not None:
-            starts = starts & self.is_real
+        starts = self.tokens.position_ids == 0
+        if self.tokens.is_real is not None:
+            starts = starts & self.tokens.is_real
         starts = starts.any(1) & (self.tokens_before().squeeze(1) > 0)
         if gather(starts.any().long(), self.group).any():
             raise ValueError(
@@ -64,13 +64,15 @@ class SharedLayout(Layout):
         return self.counts[: dist.get_rank(self.group)].sum(dim=0).unsqueeze(1)
 
     def with_halo(self, hidden_states: Tensor, reach: int) -> WithHalo:
-        halo = self.halo(hidden_states, self.is_real, reach)
-        return super().with_halo(hidden_states, reach) if halo is None else halo.with_halo(hidden_states, self.is_real)
+        is_real = self.tokens.is_real
+        halo = self.halo(hidden_states, is_real, reach)
+        return super().with_halo(hidden_states, reach) if halo is None else halo.with_halo(hidden_states, is_real)
 
     def positions_around(self, reach: int) -> Tensor:
+        positions = self.tokens.position_ids
         if reach == 0:
-            return self.position_ids
-        positions = self.position_ids.unsqueeze(-1).to(wide_dtype(self.position_ids.device))
+            return positions
+        positions = positions.unsqueeze(-1).to(wide_dtype(positions.device))
         around = self.halo(positions, None, reach).with_halo(positions, None)
         return around.hidden_states.squeeze(-1).long()
 
@@ -91,8 +93,8 @@ class SharedLayout(Layout):
     def pool(self, hidden_states: Tensor, reduce: Callable[[Tensor, Tensor | None], Tensor], pooling: str) -> Tensor:
         """The first real token (`"cls"`) or the mean of all real tokens (`"mean"`) of whole sequences."""
         weights = torch.ones(hidden_states.shape[:2], dtype=torch.bool, device=hidden_states.device)
-        if self.is_real is not None:
-            weights = self.is_real
+        if self.tokens.is_real is not None:
+            weights = self.tokens.is_real
         total = self.counts.sum(dim=0).clamp(min=1)
         if pooling == "cls":
             weights = weights & (self.tokens_before() + weights.cumsum(dim=1) == 1)
@@ -163,7 +165,7 @@ def shared_layout(
             sequences or attention weights, for padding between real tokens in a model with windows, or if a sequence
             restarts.
     """
-    if layout.cu_seqlens is not None or output_attentions:
+    if layout.tokens.cu_seqlens is not None or output_attentions:
         raise ValueError(
             "Processes that share a sequence take one sequence a row, not packed ones (`cu_seq_lens_q` or "
             "`position_ids` that start again), and give no attention weights (`output_attentions`)."
@@ -177,7 +179,7 @@ def shared_layout(
             f"The processes of a sequence have batches of {sizes} rows: give all of them segments of the same rows."
         )
     real = torch.ones(batch, length, dtype=torch.bool, device=inputs.device)
-    real = real if layout.is_real is None else layout.is_real
+    real = real if layout.tokens.is_real is None else layout.tokens.is_real
     spans = span_of_real_tokens(real, sum(lengths[: dist.get_rank(group)]))
     begin, end, counts = gather(torch.stack(spans), group).unbind(1)
     has_inner_padding = bool((end.amax(0) - begin.amin(0) > counts.sum(0)).any())
@@ -188,14 +190,14 @@ def shared_layout(
             "only."
         )
     options = {"group": group, "counts": counts, "lengths": tuple(lengths), "has_inner_padding": has_inner_padding}
-    shared = SharedLayout(layout.is_real, layout.position_ids, **options)
+    shared = SharedLayout(layout.tokens, **options)
     if position_ids is None:
-        shared.position_ids = shared.position_ids + shared.tokens_before()
+        positions = layout.tokens.position_ids + shared.tokens_before()
+        shared.tokens = replace(layout.tokens, position_ids=positions)
     else:
         shared.check_positions()
     if config.scales_with_length:
-        own = sequence_lengths(shared.position_ids, layout.is_real, None)
-        shared.sequence_lengths = gather(own, group).amax(0)
+        shared.sequence_lengths = gather(shared.tokens.sequence_lengths(), group).amax(0)
     return shared
 
 
@@ -212,8 +214,7 @@ def span_of_real_tokens(is_real: Tensor, first: int) -> tuple[Tensor, Tensor, Te
 
 def real_in_front(marked: Tensor) -> Tensor:
     """`(batch, tokens, channels)` with the tokens whose last channel is not 0 first, the others after them."""
-    order = (marked[..., -1:] == 0).long().argsort(dim=1, stable=True)
-    return marked.gather(1, order.expand_as(marked))
+    return take_tokens(marked, (marked[..., -1] == 0).long().argsort(dim=1, stable=True))
 
 
 def gather(x: Tensor, group: "dist.ProcessGroup") -> Tensor:

@@ -11,6 +11,7 @@ from modeling_lion.attention.far_sums import far_sums
 from modeling_lion.attention.softmax_window import sliding_attention
 from modeling_lion.cpu.far_sums import far_sums_without_decay
 from modeling_lion.cpu.softmax_window import usual_bias, whole_windows
+from modeling_lion.tokens import Tokens
 
 
 FORMS = ("auto", "parallel", "rnn")
@@ -114,7 +115,7 @@ def test_whole_windows_beside_padding(length, window, padded, seed):
     scores = (query @ key.transpose(-1, -2)).masked_fill(~seen, -torch.inf)
     wanted = scores.softmax(-1).nan_to_num() @ value
     found, log_sum = sliding_attention(
-        query, key, value, sliding_window=window, scaling=1.0, is_real=is_real, with_log_sum=True
+        query, key, value, sliding_window=window, scaling=1.0, tokens=Tokens(is_real).with_order(), with_log_sum=True
     )
     torch.testing.assert_close(found.transpose(1, 2), wanted, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(log_sum, scores.logsumexp(-1), rtol=1e-10, atol=1e-10)

@@ -19,15 +19,24 @@ from torch import Tensor
 from modeling_lion.attention import softmax_window as attention_sliding
 from modeling_lion.attention import softmax_window_plain
 from modeling_lion.attention.numerics import accumulation_dtype
-from modeling_lion.attention.softmax_window import sliding_attention
+from modeling_lion.attention.softmax_window import sliding_attention as attention_of_tokens
 from modeling_lion.cpu import softmax_window as cpu_sliding
 from modeling_lion.cpu.scratch import Scratch
+from modeling_lion.tokens import Tokens
 
 
 FORMS = ["dense", "blocks", "by hand"]
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 WINDOWS = [0, 3, 64, 500]
 HEADS, HEAD_DIM, SCALING = 3, 5, 0.7
+
+
+def sliding_attention(query, key, value, *, is_real=None, cu_seqlens=None, **options):
+    """The function that is tested; beside a halo, padded tokens count."""
+    tokens = Tokens(is_real, cu_seqlens)
+    if query.shape[2] == key.shape[2] and is_real is not None and is_real.dtype == torch.bool:
+        tokens = tokens.with_order()
+    return attention_of_tokens(query, key, value, tokens=tokens, **options)
 
 
 @contextmanager

@@ -290,14 +290,15 @@ def test_graphs(kind, to, tmp_path, traced_once):
         load_engine(str(graph), dtype="bfloat16")
 
 
-def test_code_in_the_folder_of_a_graph_is_not_run(tmp_path):
+@pytest.mark.parametrize("exported", loading.EXPORTED)
+def test_code_in_the_folder_of_a_graph_is_not_run(tmp_path, exported):
     """Neither that of its config.json, nor a module of its own, with or without modules.json."""
     folder = lion_encoder(tmp_path)
     (folder / "model.onnx").touch()
     code = f"open({str(tmp_path / 'ran')!r}, 'w')\nfrom transformers import BertConfig\n"
     (folder / "own.py").write_text(code + "class Own(BertConfig):\n    model_type = 'own'\n")
     modules = json.loads((folder / MODULES).read_text())
-    modules[0]["type"] = loading.EXPORTED
+    modules[0]["type"] = exported
     own = [modules[0] | {"type": "own.Own"}, *modules[1:]]
     (folder / MODULES).write_text(json.dumps(own))
     refuse(folder, "'own.Own' in modules.json is code of its own")

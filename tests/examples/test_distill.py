@@ -14,6 +14,9 @@ from scipy.io import wavfile
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules as sentence_modules
 from tokenization_lion import LionTokenizer
+from training_lion import distillation
+from training_lion.distillation_arguments import DistillationArguments
+from training_lion.distillation_data import Collator, JoinedTexts
 from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
@@ -118,7 +121,7 @@ def test_the_attention_is_learnt(distill, files, tmp_path):
 
 @pytest.mark.parametrize("mixer", ["lit", "selective"])
 @pytest.mark.parametrize("far", [False, True])
-def test_the_error_is_that_of_outputs(distill, mixer, far):
+def test_the_error_is_that_of_outputs(mixer, far):
     """Against the definition, of all tokens: real ones count, and the encoder gives what it gives."""
     torch.manual_seed(0)
     config = BertConfig(vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=8)
@@ -127,10 +130,10 @@ def test_the_error_is_that_of_outputs(distill, mixer, far):
     mask[0, 9:] = 0
     inputs = {"input_ids": torch.randint(5, 40, (2, 12)), "attention_mask": mask}
     seen = []
-    record = distill.Comparison.compare
-    comparison = distill.Comparison(12, seed=0, far=far)
+    record = distillation.Comparison.compare
+    comparison = distillation.Comparison(12, seed=0, far=far)
     comparison.compare = lambda *args: seen.append(args) or record(comparison, *args)
-    with torch.no_grad(), comparison, distill.attention_of(model, distill.COMPARES):
+    with torch.no_grad(), comparison, distillation.attention_of(model, distillation.COMPARES):
         found = model(**inputs).last_hidden_state
     model.set_attn_implementation("sdpa")
     with torch.no_grad():
@@ -186,7 +189,7 @@ def test_a_stopped_training_goes_on(distill, files, tmp_path):
     class Stop(Exception):
         pass
 
-    compute_loss = distill.DistillationTrainer.compute_loss
+    compute_loss = distillation.DistillationTrainer.compute_loss
     for last in (1, 5):
         with pytest.MonkeyPatch.context() as patch:
 
@@ -195,7 +198,7 @@ def test_a_stopped_training_goes_on(distill, files, tmp_path):
                     raise Stop
                 return compute_loss(self, *args, **kwargs)
 
-            patch.setattr(distill.DistillationTrainer, "compute_loss", stop)
+            patch.setattr(distillation.DistillationTrainer, "compute_loss", stop)
             with pytest.raises(Stop):
                 distill.main([*arguments, "--output_dir", str(tmp_path / "stopped")])
     trainer = distill.main([*arguments, "--output_dir", str(tmp_path / "stopped")])
@@ -264,7 +267,7 @@ def test_an_encoder_keeps_its_modules(distill, files, tmp_path):
     )
     with torch.no_grad():
         states = trainer.model.eval()(**inputs).last_hidden_state
-    torch.testing.assert_close(found, distill.pooled(states, inputs["attention_mask"], "mean"))
+    torch.testing.assert_close(found, distillation.pooled(states, inputs["attention_mask"], "mean"))
 
 
 def test_a_linear_encoder_is_trained_further(distill, files, tmp_path):
@@ -273,60 +276,60 @@ def test_a_linear_encoder_is_trained_further(distill, files, tmp_path):
     arguments = [*files, *OPTIONS, "--do_train", "--max_steps", "2", "--output_dir", str(tmp_path / "first")]
     first = distill.main(["--model_name_or_path", encoder, *arguments]).model
     for options in ({"window": 1}, {}):  # given again, or left out
-        options = distill.DistillationArguments(exact_length=9, **options)
-        again = distill.load_linear(options, str(tmp_path / "first"))
+        options = DistillationArguments(exact_length=9, **options)
+        again = distillation.load_linear(options, str(tmp_path / "first"))
         assert all(torch.equal(again.state_dict()[name], x) for name, x in first.state_dict().items())
         assert again.config.lion_exact_length == 9 and again.config.lion_window == 1
     with pytest.raises(ValueError, match="has window 1: leave out --window"):
-        distill.load_linear(distill.DistillationArguments(window=2), str(tmp_path / "first"))
+        distillation.load_linear(DistillationArguments(window=2), str(tmp_path / "first"))
 
 
-def test_overlap_counts_shared_neighbours(distill):
+def test_overlap_counts_shared_neighbours():
     student, teacher = (torch.nn.functional.normalize(torch.randn(30, 6), dim=-1).numpy() for _ in range(2))
     shared = 0
     for i in range(30):
         others = [j for j in range(30) if j != i]
         near = [set(sorted(others, key=lambda j, x=x: -(x[i] @ x[j]))[:10]) for x in (student, teacher)]
         shared += len(near[0] & near[1]) / 10
-    metrics = distill.similarity(student, teacher)
+    metrics = distillation.similarity(student, teacher)
     assert metrics["neighbour_overlap"] == pytest.approx(shared / 30)
     assert metrics["cosine"] == pytest.approx((student * teacher).sum(1).mean(), rel=1e-5)
-    same = distill.similarity(student, student)
+    same = distillation.similarity(student, student)
     assert same == pytest.approx({"neighbour_overlap": 1, "cosine": 1, "spearman": 1})
     pairs = np.triu_indices(30, 1)
     ranks = [np.argsort(np.argsort((x @ x.T)[pairs])) for x in (student, teacher)]
     assert metrics["spearman"] == pytest.approx(np.corrcoef(*ranks)[0, 1])
 
 
-def test_losses_do_not_see_padding(distill):
+def test_losses_do_not_see_padding():
     mask = torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]])
     teacher = [torch.randn(2, 4, 5) for _ in range(3)]
     student = [x + 0.1 for x in teacher]
     other = [torch.where(mask.bool()[..., None], x, torch.randn(2, 4, 5)) for x in student]
     for compute in (
-        lambda s: distill.hidden_state_error(s, teacher, mask),
-        lambda s: distill.logits_divergence(s[0], teacher[1], mask, 2.0),
-        lambda s: distill.pooled(s[0], mask, "mean"),
+        lambda s: distillation.hidden_state_error(s, teacher, mask),
+        lambda s: distillation.logits_divergence(s[0], teacher[1], mask, 2.0),
+        lambda s: distillation.pooled(s[0], mask, "mean"),
     ):
         torch.testing.assert_close(compute(student), compute(other))
-    assert distill.hidden_state_error(teacher, teacher, mask).abs().max() == 0
-    torch.testing.assert_close(distill.logits_divergence(teacher[0], teacher[0], mask, 2.0), torch.tensor(0.0))
+    assert distillation.hidden_state_error(teacher, teacher, mask).abs().max() == 0
+    torch.testing.assert_close(distillation.logits_divergence(teacher[0], teacher[0], mask, 2.0), torch.tensor(0.0))
     # A head for whole texts has their mean Kullback-Leibler divergence, times the squared temperature.
     softened = [torch.softmax(x[:, 0] / 2, dim=-1) for x in (student[1], teacher[0])]
     expected = (softened[1] * (softened[1] / softened[0]).log()).sum(-1).mean() * 4
-    found = distill.logits_divergence(student[1][:, 0], teacher[0][:, 0], mask, 2.0)
+    found = distillation.logits_divergence(student[1][:, 0], teacher[0][:, 0], mask, 2.0)
     torch.testing.assert_close(found, expected)
 
 
-def test_a_longer_text_has_fewer_beside_it(distill, files, tmp_path):
+def test_a_longer_text_has_fewer_beside_it(files, tmp_path):
     encoder = save_encoder(tmp_path / "encoder", BertModel, Path(files[1]).read_text())
     tokenizer = AutoTokenizer.from_pretrained(encoder)
-    texts = distill.JoinedTexts(["the lion sleeps"] * 50, tokenizer, 32, joined_share=1.0)
-    collator = distill.Collator(tokenizer, "text", [8, 16, 32])
+    texts = JoinedTexts(["the lion sleeps"] * 50, tokenizer, 32, joined_share=1.0)
+    collator = Collator(tokenizer, "text", [8, 16, 32])
     torch.manual_seed(0)
     shapes = {tuple(collator([texts[n] for n in range(4)])["input_ids"].shape) for _ in range(30)}
     assert shapes == {(4, 8), (2, 16), (1, 32)}
-    assert max(map(len, (distill.JoinedTexts(["the lion"], tokenizer, 32)[0]["input_ids"],))) < 8
+    assert max(map(len, (JoinedTexts(["the lion"], tokenizer, 32)[0]["input_ids"],))) < 8
 
 
 def test_an_encoder_without_linear_layers_is_refused(distill, files, tmp_path):

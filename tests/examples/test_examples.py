@@ -808,7 +808,7 @@ def test_nothing_to_do(image_folder, tmp_path):
 
 
 def test_docstrings_are_found_once_and_files_do_not_straddle_the_split(tmp_path):
-    docstrings = import_module("docstrings")
+    docstrings = import_module("training_lion.scripts.docstrings")
     folder = str(Path(json.__file__).parents[1] / "concurrent"), str(Path(json.__file__).parent)
     train, validation = docstrings.collect_docstrings(folder, seed=3)
     assert train and validation and not train.keys() & validation.keys()

@@ -9,6 +9,7 @@ from modeling_lion.linearized import branch
 from modeling_lion.linearized.branch import InPlaceHead, bounded_exp
 from modeling_lion.linearized.config import InPlaceConfig
 from modeling_lion.sequence import tiles
+from modeling_lion.tokens import Tokens
 
 
 HEADS, DIM, LENGTH = 2, 4, 20
@@ -37,12 +38,12 @@ def test_rows_of_some_tokens_are_those_of_all(mixer, window):
     head, (query, key, value) = make_head(window, mixer), make_inputs()
     is_real = torch.ones(2, LENGTH, dtype=torch.bool)
     is_real[0, 15:] = False
-    tokens = torch.tensor([7, 0, 14])
-    for mask in (None, is_real):
-        output, weights = head(query, key, value, mask, output_attentions=True)
-        rows = head.weights_of_tokens(query, key, mask, None, tokens)
-        torch.testing.assert_close(rows, weights[:, :, tokens])
-        torch.testing.assert_close((rows @ value).transpose(1, 2), output[:, tokens])
+    some = torch.tensor([7, 0, 14])
+    for tokens in (Tokens(), Tokens(is_real)):
+        output, weights = head(query, key, value, tokens, output_attentions=True)
+        rows = head.weights_of_tokens(query, key, tokens, None, some)
+        torch.testing.assert_close(rows, weights[:, :, some])
+        torch.testing.assert_close((rows @ value).transpose(1, 2), output[:, some])
 
 
 @pytest.mark.parametrize("feature_map", ["hedgehog", "scaled_hedgehog"])
@@ -52,11 +53,11 @@ def test_features_in_tiles(feature_map, monkeypatch):
     head, inputs = make_head(feature_map=feature_map), make_inputs(batch=3)
     is_real = torch.ones(3, LENGTH, dtype=torch.bool)
     is_real[1, 15:] = False
-    expected, _ = head(*inputs, is_real)
+    expected, _ = head(*inputs, Tokens(is_real))
     cuts = []
     monkeypatch.setattr(branch, "in_tiles", lambda *args: cuts.append(args) or tiles.in_tiles(*args))
     with torch.no_grad():
-        output, _ = head(*inputs, is_real)
+        output, _ = head(*inputs, Tokens(is_real))
     assert cuts
     torch.testing.assert_close(output, expected)
 

@@ -26,6 +26,7 @@ from transformers.modeling_utils import AttentionInterface
 import modeling_lion
 from modeling_lion import LionConfig, LionForImageClassification, linearize
 from modeling_lion.linearized import attention_functions
+from modeling_lion.linearized.config import parts_of
 
 
 BY_NAME = {str(x): x for x in ENCODERS}
@@ -71,6 +72,28 @@ def test_the_model_itself_is_changed_and_keeps_what_it_had():
     assert (first.training, second.training) == (False, True)
     model(IDS)
     assert seen == [1]
+
+
+@pytest.mark.parametrize("name", ["BertModel", "ModernBertModel", "SiglipModel"])
+def test_the_configuration_given_stays_as_it_was(name):
+    """With its parts, such as that of the texts of a SigLIP; and another model that is made from it has softmax."""
+    encoder = BY_NAME[name]
+    config = encoder.config()
+    model = encoder.model_class(config)
+    kinds = [(type(part), [*vars(part)]) for part in parts_of(config)]
+    as_dict, forms = config.to_dict(), [part._attn_implementation for part in parts_of(config)]
+    encoder.linear(model, exact_length=0)
+    assert config.to_dict() == as_dict
+    assert [part._attn_implementation for part in parts_of(config)] == forms
+    assert [(type(part), [*vars(part)]) for part in parts_of(config)] == kinds
+    shared = {id(part) for part in parts_of(config)}
+    assert not [x for x in model.modules() for value in vars(x).values() if id(value) in shared]
+    assert {id(x.config) for x in model.modules() if getattr(x, "config", None) == model.config} == {id(model.config)}
+    assert type(model.config).__name__ == f"Lion{type(config).__name__}"
+    assert model.config.architectures == [f"Lion{encoder.model_class.__name__}"]
+    other = encoder.model_class(config)
+    assert type(other) is encoder.model_class and not [x for x in other.modules() if hasattr(x, "lion")]
+    assert other.config._attn_implementation == "sdpa"
 
 
 def test_decays_stay_float32():
@@ -266,9 +289,67 @@ def test_packed_sequences_by_place_and_beside_padding(equal):
         padded = [torch.cat((padding[:, :before], x, padding[:, :after]), 1) for x in (ids, positions)]
         output = hidden(model, padded[0], position_ids=padded[1], attention_mask=mask)
         equal(output[:, before : 24 - after], alone)
-    with pytest.raises(ValueError, match="`cu_seq_lens_q` is given, and `attention_mask` has padding"):
-        borders = torch.tensor([0, 5, 24], dtype=torch.int32)
-        hidden(model, padded[0], cu_seq_lens_q=borders, attention_mask=mask)
+        borders = torch.tensor([0, *(before + cut for cut in cuts[1:-1]), 24], dtype=torch.int32)
+        output = hidden(model, padded[0], position_ids=padded[1], cu_seq_lens_q=borders, attention_mask=mask)
+        equal(output[:, before : 24 - after], alone)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_packed_differently_in_different_rows(first, equal):
+    model = linear("RobertaModel" if first else "BertModel", exact_length=6)
+    ids = torch.randint(3, 40, (2, 20))
+    cuts = [0, 5, 13, 20], [0, 9, 20]
+    spans = [list(zip(row, row[1:], strict=False)) for row in cuts]
+    alone = [torch.cat([hidden(model, ids[n : n + 1, a:b]) for a, b in row], 1) for n, row in enumerate(spans)]
+    positions = torch.stack([torch.cat([first + torch.arange(b - a) for a, b in row]) for row in spans])
+    equal(hidden(model, ids, position_ids=positions), torch.cat(alone))
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [[0] * 20, [*range(20)][::-1], [n // 2 for n in range(20)], [*range(10), *range(5), *range(5)]],
+    ids=str,
+)
+@pytest.mark.parametrize("exact_length", [20, 6])
+def test_other_positions_are_no_packing(positions, exact_length, equal):
+    """All equal, falling, each twice; the last ones are packed."""
+    model = linear(exact_length=exact_length, dtype=torch.float64)
+    positions = torch.tensor([positions])
+    if exact_length == 20 and positions[0, :10].tolist() != list(range(10)):
+        expected = hidden(model, position_ids=positions)
+        model.set_attn_implementation("sdpa")
+        assert torch.equal(hidden(model, position_ids=positions), expected)
+    words = model.embeddings.position_embeddings
+    model.set_attn_implementation("lion")
+    output = hidden(model, position_ids=positions)
+    is_one = positions[0, :10].tolist() != list(range(10))
+    seen_by_last = hidden(model, IDS.index_fill(1, torch.tensor([0]), 30), position_ids=positions)
+    assert torch.equal(output[0, -1], seen_by_last[0, -1]) != is_one
+    assert words is model.embeddings.position_embeddings
+
+
+def test_short_rows_beside_long_ones_cost_what_they_cost_alone(monkeypatch):
+    """They are computed without the columns in which all of them are padded, whatever side that is on."""
+    model = linear("ModernBertModel", exact_length=6, dtype=torch.float32)
+    mask = torch.ones(4, 20, dtype=torch.long)
+    ids = IDS.expand(4, -1).clone()
+    mask[1, 4:], mask[2, 6:], mask[3, :15] = 0, 0, 0
+    computed = []
+    projection = model.layers[0].attn.Wqkv
+    monkeypatch.setattr(
+        projection, "forward", lambda x: computed.append(x.shape) or type(projection).forward(projection, x)
+    )
+    output = model(ids, attention_mask=mask, output_hidden_states=True)
+    assert computed == [(3, 20, 16), (1, 20, 16)]  # one is padded on the left
+    computed.clear()
+    some = torch.tensor([0, 1, 2])
+    output = model(ids[some], attention_mask=mask[some], output_hidden_states=True, return_dict=False)
+    assert computed == [(2, 6, 16), (1, 20, 16)]
+    alone = model(ids[1:3, :6], attention_mask=mask[1:3, :6], output_hidden_states=True, return_dict=False)
+    long = model(ids[:1], attention_mask=mask[:1], output_hidden_states=True, return_dict=False)
+    for found, short, whole in zip((output[0], *output[1]), (alone[0], *alone[1]), (long[0], *long[1]), strict=True):
+        assert torch.equal(found[1:3, :6], short) and torch.equal(found[:1], whole)
+        assert (found[1:3, 6:] == 0).all()
 
 
 def test_packed_sequences_of_very_different_lengths(equal):
@@ -383,7 +464,7 @@ def test_gradient_checkpointing(use_reentrant, mixer, equal):
 
     def gradients():
         model.zero_grad()
-        hidden(model, IDS.expand(2, -1), attention_mask=mask).pow(2).sum().backward()
+        hidden(model, IDS.expand(2, -1), attention_mask=mask)[mask.bool()].pow(2).sum().backward()
         return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
 
     expected = gradients()

@@ -186,9 +186,9 @@ def test_windows_get_no_mask_of_all_pairs(name, monkeypatch):
     seen = []
     attention = lion_local.windowed
 
-    def watch(query, key, value, is_real, *args):
-        seen.append(is_real)
-        return attention(query, key, value, is_real, *args)
+    def watch(query, key, value, tokens, *args):
+        seen.append(tokens.is_real)
+        return attention(query, key, value, tokens, *args)
 
     monkeypatch.setattr(lion_local, "windowed", watch)
     model(**inputs("none"))

@@ -10,7 +10,6 @@ from torch.nn import functional as F
 from modeling_lion import LionConfig, LionForMaskedLM
 from modeling_lion.mixers import short_conv
 from modeling_lion.mixers.linear import LitMixer
-from modeling_lion.mixers.padding import absent
 from modeling_lion.mixers.short_conv import (
     SHORT_CONV,
     ShortConv,
@@ -22,7 +21,7 @@ from modeling_lion.mixers.short_conv import (
 from modeling_lion.sequence.conv_borders import ConvBorders
 from modeling_lion.sequence.layout import Layout
 from modeling_lion.sequence.scans import image_layout
-from modeling_lion.sequence.unpadded import Unpadded, take
+from modeling_lion.tokens import Tokens
 
 
 LINEAR_MIXERS = ["lit", "decay", "selective"]
@@ -78,7 +77,7 @@ def test_sum_and_gradients_are_those_of_the_specification(dtype, kernel, borders
     def module(x, weight):
         conv = ShortConv(4, kernel)
         return torch.func.functional_call(
-            conv, {"weight": weight}, (absent(x, is_real), conv_borders(kernel, x, BORDERS[borders]))
+            conv, {"weight": weight}, (Tokens(is_real).absent(x), conv_borders(kernel, x, BORDERS[borders]))
         )
 
     definition = lambda x, weight: naive(x, weight, is_real, ends)
@@ -207,7 +206,7 @@ def test_derivatives_in_every_mode():
     x = torch.randn(2, 6, 2, dtype=torch.float64, requires_grad=True)
     is_real = torch.tensor([[1, 1, 0, 1, 1, 1], [0, 0, 1, 1, 1, 1]]).bool()
     borders = conv_borders(3, x, [0, 1, 2, 6])
-    run = lambda x, w: torch.func.functional_call(conv, {"weight": w}, (absent(x, is_real), borders))
+    run = lambda x, w: torch.func.functional_call(conv, {"weight": w}, (Tokens(is_real).absent(x), borders))
     assert torch.autograd.gradcheck(run, (x, conv.weight), check_forward_ad=True)
     assert torch.autograd.gradgradcheck(run, (x, conv.weight))
 
@@ -320,7 +319,10 @@ def test_a_padded_token_is_absent_wherever_it_stands(mask, fields, find_case, eq
 
 def test_real_tokens_are_sorted_only_where_it_is_needed(find_case, monkeypatch):
     calls = []
-    monkeypatch.setattr(Unpadded, "reorder", lambda self, x: calls.append(x) or take(x, self.order))
+    take = Tokens.reordered
+    monkeypatch.setattr(
+        Tokens, "reordered", lambda self, x: (self.order and x.dim() > 2 and calls.append(x)) or take(self, x)
+    )
     ids = torch.randint(1, 40, (3, 7))
     masks = {"none": "1111111", "left": "0011111", "right": "1111000", "both": "0011100", "all": "0000000"}
     for fields in ({}, {"conv_kernel": 1}, {"conv_kernel": 0}):
@@ -340,8 +342,9 @@ def test_padded_patches_are_absent(equal):
     is_real = torch.rand(3, 13) < 0.6
     is_real[:, 0] = torch.tensor([True, False, True])
     layout = image_layout(config, x, (3, 4), is_real)
-    y = conv(absent(layout.unpadded.reorder(x), layout.unpadded.is_real), borders=layout.conv_borders)
-    for row, real, found in zip(x, is_real, layout.unpadded.restore(y), strict=True):
+    seen = layout.with_halo(x, 1).tokens
+    y = conv(seen.contiguous().absent(seen.reordered(x)), borders=layout.conv_borders)
+    for row, real, found in zip(x, is_real, seen.restored(y), strict=True):
         patches = conv(row[1:][real[1:]][None])[0]
         equal(found[1:][real[1:]], patches)
         if real[0]:

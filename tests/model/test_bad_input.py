@@ -71,8 +71,12 @@ WRONG_INPUTS = {
     ),
     "rows packed differently": (
         "text",
-        {"input_ids": IDS, "position_ids": torch.tensor([[0, 1, 0, 1, 2], [0, 1, 2, 0, 1]])},
-        ["position_ids", "different rows", "one row", "pad"],
+        {
+            "input_ids": IDS,
+            "position_ids": torch.tensor([[0, 1, 0, 1, 2], [0, 1, 2, 0, 1]]),
+            "output_hidden_states": True,
+        },
+        ["different rows", "output_hidden_states", "one row"],
     ),
     "image for text": ("text", {"pixel_values": PIXELS}, ['modality="text"', "input_ids", "pixel_values"]),
     "text for image": ("image", {"input_ids": IDS}, ['modality="image"', "pixel_values"]),

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from configuration_lion.private_apis import default_generation_parameters
 from modeling_lion import private_apis
 
 
@@ -102,4 +103,4 @@ def test_gradient_of_a_softmax(is_there, monkeypatch):
 
 
 def test_names_of_generation():
-    assert {"num_beams", "temperature"} <= set(private_apis.default_generation_parameters())
+    assert {"num_beams", "temperature"} <= set(default_generation_parameters())

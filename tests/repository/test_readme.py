@@ -165,7 +165,15 @@ def test_quoted_errors_exist():
     ]
     files = [
         path
-        for folder in ("modeling_lion", "hub_upload", "retrieval", "training", "examples")
+        for folder in (
+            "configuration_lion",
+            "modeling_lion",
+            "hub_upload",
+            "retrieval",
+            "training",
+            "deploy",
+            "examples",
+        )
         for path in (ROOT / folder).rglob("*.py")
     ]
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in files]
@@ -207,7 +215,7 @@ def test_named_files_exist():
         folders = [ROOT, page.parent]
         if page.name == "architecture.md":
             folders.append(ROOT / "modeling_lion")
-            named += [f"modeling_lion/{name}" for name in re.findall(r"`([\w*/]+\.py)`", TEXTS[name])]
+            named += re.findall(r"`([\w*/]+\.py)`", TEXTS[name])
         named += [f"tests/**/{name}" for name in re.findall(r"`(test_\w+\.py)", TEXTS[name])]
         missing += [(name, file) for file in named if not any(any(folder.glob(file)) for folder in folders)]
     assert missing == []

@@ -10,9 +10,10 @@ from torch.utils._pytree import tree_leaves
 from modeling_lion import LionConfig, LionModel
 from modeling_lion.mixers.luna import LunaMasks
 from modeling_lion.sequence.halo import Halo
-from modeling_lion.sequence.layout import Layout, PackedLayout
+from modeling_lion.sequence.layout import Layout
 from modeling_lion.sequence.scans import ImageLayout
 from modeling_lion.sequence.segments import SegmentLayout
+from modeling_lion.tokens import Tokens
 
 
 SIZES = {
@@ -43,11 +44,11 @@ def test_texts_have_one_for_all_layers(is_packed):
         attention_mask=torch.ones(2, 9),
         cu_seq_lens_q=borders,
     )
-    assert all(layout is first for layout in others) and type(first) is (PackedLayout if is_packed else Layout)
-    assert first.is_real is None  # nothing is padded, and nobody has to look again
-    assert (first.conv_borders is not None) == is_packed and first.cu_seqlens is borders
+    assert all(layout is first for layout in others) and type(first) is Layout
+    assert first.tokens.is_real is None  # nothing is padded, and nobody has to look again
+    assert (first.conv_borders is not None) == is_packed and first.tokens.cu_seqlens is borders
     expected = [0, 1, 2, 3, 0, 1, 2, 3, 4] if is_packed else list(range(9))
-    assert first.position_ids.tolist() == [expected] and set(first.rotary_tables) == {"linear_attention"}
+    assert first.tokens.position_ids.tolist() == [expected] and set(first.rotary_tables) == {"linear_attention"}
 
 
 def test_images_have_their_scans():
@@ -62,9 +63,9 @@ def test_all_that_it_holds_moves_to_another_device():
     x, is_real = torch.randn(2, 9, 4), torch.ones(2, 9, dtype=torch.bool)
     tables, masks = {"linear_attention": (x, x)}, {"full_attention": LunaMasks(is_real, None)}
     layouts = [
-        PackedLayout(is_real, torch.arange(9)[None], None, tables, masks, cu_seqlens=torch.tensor([0, 9])),
-        ImageLayout(is_real, scans=torch.zeros(2, 9, dtype=torch.long)),
-        SegmentLayout(is_real, halo=Halo(x, x, None)),
+        Layout(Tokens(is_real, torch.tensor([0, 9]), torch.arange(9)[None]).with_order(), None, tables, masks),
+        ImageLayout(Tokens(is_real), scans=torch.zeros(2, 9, dtype=torch.long)),
+        SegmentLayout(Tokens(is_real), halo=Halo(x, x, None)),
     ]
     for layout in layouts:
         moved = layout.to("meta", non_blocking=True)

@@ -10,6 +10,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply
 from modeling_lion import LionConfig, LionForMaskedLM, LionModel
 from modeling_lion.sequence.layout import Layout
 from modeling_lion.sequence.rotary import LionRotaryEmbedding, rotary_tables, rotate
+from modeling_lion.tokens import Tokens
 
 
 ROPE = {"rope_theta": 100.0}
@@ -106,7 +107,7 @@ def test_softmax_attention_is_that_of_the_library(equal):
     input_ids = torch.randint(1, 40, (2, 9))
     ((hidden_states, *_), _), *_ = inputs_of_attention(model, input_ids=input_ids)
     mixer = model.layers[0].attention.mixer
-    positions = Layout(position_ids=torch.arange(9)[None])
+    positions = Layout(Tokens(position_ids=torch.arange(9)[None]))
     tables = rotary_tables(model.rotary_embeddings, hidden_states, positions)["full_attention"]
     query, key, value = (mixer.split_heads(p(hidden_states)) for p in (mixer.q_proj, mixer.k_proj, mixer.v_proj))
     query, key = apply_rotary_pos_emb(query, key, *tables)
@@ -154,7 +155,7 @@ def test_linear_attention_is_that_of_the_specification(mixer_type, normalization
             scores = torch.stack(scores)
             weights = scores / scores.sum() if normalization == "sum" else scores * 8**-0.5
             expected[i, head] = weights @ value[0, :, head]
-    layout = Layout(position_ids=positions)
+    layout = Layout(Tokens(position_ids=positions))
     layout.rotary_tables = rotary_tables(model.rotary_embeddings, hidden_states, layout)
     actual, *_ = attention(hidden_states, layout)
     equal(actual, attention.o_proj(expected.flatten(1))[None])
@@ -307,7 +308,7 @@ def test_far_positions_keep_their_digits():
     """In float32 the angle of the millionth token would be off by hundredths."""
     model = make_model("lit")
     positions = torch.arange(10**6, 10**6 + 50)[None]
-    layout = Layout(position_ids=positions)
+    layout = Layout(Tokens(position_ids=positions))
     exact = rotary_tables(model.rotary_embeddings, torch.zeros(1).double(), layout)["linear_attention"]
     tables = rotary_tables(model.float().rotary_embeddings, torch.zeros(1), layout)["linear_attention"]
     for table, truth in zip(tables, exact, strict=True):
@@ -318,7 +319,7 @@ def test_far_positions_keep_their_digits():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_queries_and_keys_are_rotated_in_float32(dtype):
     """Their error is that of rounding the result, also under autocast."""
-    layout = Layout(position_ids=torch.arange(500)[None])
+    layout = Layout(Tokens(position_ids=torch.arange(500)[None]))
     tables = rotary_tables(make_model("lit").float().rotary_embeddings, torch.zeros(1), layout)["linear_attention"]
     x = torch.randn(2, 500, 2, 8, dtype=dtype)
     with torch.autocast("cpu", dtype=dtype):

@@ -13,7 +13,7 @@ from zlib import crc32
 
 import add_examples  # noqa: F401 (examples/ can be imported from here on)
 import numpy as np
-from docstrings import collect_docstrings, python_files, python_folders
+from training_lion.scripts.docstrings import collect_docstrings, python_files, python_folders
 
 from .task import SPLITS
 

@@ -1,0 +1,489 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The tokens of one call of a model: which are real, where packed sequences begin, their positions, and which are
+neighbours (SPEC §4). Nothing else reads the masks, borders and positions that users pass.
+
+`LionModel` and encoders that became linear make one `Tokens` per call. What depends on it is here, too: padding that
+is absent, what a window sees, real tokens next to each other, sequences as rows of their own.
+"""
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import wraps
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from .attention.tracing import is_readable
+from .private_apis import version_of
+
+
+# Masks that are added to scores hide a token by less than this.
+HIDDEN = -1e4
+
+
+@dataclass
+class Order:
+    """
+    An order in which the real tokens of every sequence are contiguous: leading padding first, then the real tokens,
+    then the padding that was between them and behind them. Windows and convolutions, which see a few neighbours, treat
+    a padded token as absent in it.
+
+    Attributes:
+        order: the index of the token at each place, `(batch, length)`, int64.
+        place: the place of each token, likewise.
+    """
+
+    order: Tensor
+    place: Tensor
+
+    @classmethod
+    def of(cls, is_real: Tensor | None, cu_seqlens: Tensor | None) -> "Order | None":
+        """
+        `None` without padding between real tokens of the same sequence: where the mask can be read, it is read once.
+        In a graph, which cannot read it, tokens then stay where they are. Arguments as in `Tokens`.
+        """
+        if is_real is None or is_readable(is_real) and not has_inner_padding(is_real, cu_seqlens):
+            return None
+        place = contiguous_places(is_real, cu_seqlens)
+        return cls(place.argsort(dim=1), place)
+
+
+@dataclass
+class Tokens:
+    """
+    The tokens of rows `(batch, length)`.
+
+    Attributes:
+        is_real: False for padding, `(batch, length)`, bool; `None` if all are known to be real.
+        cu_seqlens: borders of packed sequences, which do not see each other, `(num_sequences + 1,)`, int: from 0 to
+            `length`, the same in every row, or from 0 to `batch * length`, of all rows one after the other. `None` for
+            one sequence in each row.
+        position_ids: of text, `(batch or 1, length)`, int64.
+        order: `None` where no padding is between real tokens, and for models that need no neighbours.
+        row_lengths: the number of real tokens of each row, where `read_mask` could read it.
+    """
+
+    is_real: Tensor | None = None
+    cu_seqlens: Tensor | None = None
+    position_ids: Tensor | None = None
+    order: Order | None = None
+    row_lengths: list[int] | None = None
+
+    def with_order(self) -> "Tokens":
+        """The same tokens with their `order`."""
+        return replace(self, order=Order.of(self.is_real, self.cu_seqlens))
+
+    def contiguous(self) -> "Tokens":
+        """The same tokens in their `order`."""
+        if self.order is None:
+            return self
+        return replace(self, is_real=self.reordered(self.is_real), order=None)
+
+    def rows(self, index: Tensor) -> "Tokens":
+        """Some rows of the batch, by their indices, without borders."""
+        order = None if self.order is None else Order(self.order.order[index], self.order.place[index])
+        return Tokens(None if self.is_real is None else self.is_real[index], order=order)
+
+    def reordered(self, x: Tensor, dim: int = 1) -> Tensor:
+        """`(batch, ..., length, ...)` in `order`, along `dim`; differentiable."""
+        return x if self.order is None else take_tokens(x, self.order.order, dim)
+
+    def restored(self, x: Tensor, dim: int = 1) -> Tensor:
+        """`reordered`, undone; differentiable."""
+        return x if self.order is None else take_tokens(x, self.order.place, dim)
+
+    def absent(self, x: Tensor) -> Tensor:
+        """`(batch, length, ...)`, 0 at padded tokens."""
+        return x if self.is_real is None else x * over_channels(self.is_real, x)
+
+    def fold(self, key: Tensor, log_decay: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """
+        Keys and log decays with which a padded token has no effect: key 0 and λ = 1 (SPEC §4).
+
+        Args:
+            key: `(batch, length, heads, head_dim)`.
+            log_decay: `(heads,)`, `(batch, heads, length)`, or `None`.
+        """
+        if self.is_real is not None and log_decay is not None:
+            log_decay = log_decay.view(1, -1, 1) if log_decay.dim() == 1 else log_decay
+            log_decay = torch.where(self.is_real[:, None], log_decay, 0)
+        return self.absent(key), log_decay
+
+    def window_positions(self, like: Tensor, reach: int) -> Tensor:
+        """
+        What a window of `reach` tokens on each side counts, `(1 or batch, length)`, int64: real tokens, by `order`,
+        and farther apart in different sequences.
+
+        Args:
+            like: `(batch, length, ...)`, for its length and device.
+        """
+        length = like.shape[1]
+        token = torch.arange(length, device=like.device).unsqueeze(0)
+        position = token if self.order is None else self.order.place
+        return position if self.cu_seqlens is None else position + apart(self.cu_seqlens, length, reach)
+
+    def seen(self, like: Tensor, reach: int | None, queries: Tensor | slice = slice(None)) -> Tensor:
+        """
+        Which tokens are seen: the real ones of the same sequence, of which at most `reach` real tokens away.
+
+        Args:
+            like: `(batch, length, ...)`, for its length and device.
+            reach: `None` for all of the sequence.
+            queries: of which tokens to say what they see; all by default.
+
+        Returns:
+            `(1 or batch, 1, queries, length)`, bool.
+        """
+        reach = like.shape[1] if reach is None else reach
+        position = self.window_positions(like, reach)
+        return window_mask(position[:, queries], position, reach, self.is_real).unsqueeze(1)
+
+    def sequence(self, like: Tensor) -> Tensor:
+        """The number of the packed sequence that each token of `(batch, length, ...)` belongs to, `(length,)`."""
+        if self.cu_seqlens is None:
+            return torch.zeros(like.shape[1], dtype=torch.long, device=like.device)
+        return sequence_of_each_token(self.cu_seqlens, like.shape[1])
+
+    def sequence_lengths(self) -> Tensor:
+        """
+        For each token, one more than the last position of a real token in its sequence; `(batch or 1, 1)`, or `(batch
+        or 1, length)` for packed sequences.
+        """
+        ends = self.position_ids + 1
+        ends = ends if self.is_real is None else ends * self.is_real
+        if self.cu_seqlens is None:
+            return ends.amax(dim=1, keepdim=True)
+        sequence = self.sequence(ends)
+        longest = ends.new_zeros(len(ends), len(self.cu_seqlens) - 1)
+        return longest.scatter_reduce(1, sequence.expand_as(ends), ends, "amax")[:, sequence]
+
+    def differ_by_row(self, length: int) -> bool:
+        """Whether rows have different borders."""
+        if self.cu_seqlens is None or not is_readable(self.cu_seqlens):
+            return False
+        return int(self.cu_seqlens[-1]) != length
+
+    def sequences_as_rows(self, like: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """
+        The packed sequences as rows of their own, without padding inside. Those of similar lengths come together,
+        since short ones would be padded to the longest of all.
+
+        Args:
+            like: `(batch, length, ...)`, for its shape and device.
+
+        Yields:
+            Indices of tokens, counted through all rows, and which of them are real, `(sequences, longest)` each.
+        """
+        batch, length = like.shape[:2]
+        borders = self.cu_seqlens.to(like.device).long()
+        if not self.differ_by_row(length):
+            starts = torch.arange(batch, device=like.device).unsqueeze(1) * length
+            borders = torch.cat(((starts + borders[:-1]).flatten(), starts[-1] + length))
+        real = torch.arange(batch * length, device=like.device)
+        real = real if self.is_real is None else real[self.is_real.flatten()]
+        sequence = torch.searchsorted(borders, real, right=True) - 1
+        lengths = torch.bincount(sequence, minlength=len(borders) - 1)
+        starts = lengths.cumsum(0) - lengths
+        sizes = lengths.clamp(min=1).log2().ceil().long().where(lengths > 0, -1)
+        for size in sizes[sizes >= 0].unique().tolist():
+            some = (sizes == size).nonzero().flatten()
+            position = torch.arange(int(lengths[some].max()), device=like.device)
+            token = (starts[some].unsqueeze(1) + position).clamp(max=len(real) - 1)
+            yield real[token], position < lengths[some].unsqueeze(1)
+
+    def in_one_row(self, batch: int) -> "Tokens":
+        """All rows one after the other as a single one, for borders that differ by row. Without an `order`."""
+        is_real, position_ids = (in_one_row(x, batch) for x in (self.is_real, self.position_ids))
+        return Tokens(is_real, self.cu_seqlens, position_ids)
+
+
+def read_text(
+    inputs: Tensor,
+    attention_mask: Tensor | None = None,
+    position_ids: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+) -> Tokens:
+    """
+    The tokens of a text, without an `order`. Borders that are given win; without any, they are read from the positions
+    (`packed_borders`). Positions are made (`token_positions`) unless they are given.
+
+    Args:
+        inputs: `(batch, length, ...)`; the other arguments must fit.
+        attention_mask: `(batch, length)`, 1 for real tokens and 0 for padding.
+        position_ids: `(batch or 1, length)`.
+        cu_seqlens: as in `Tokens`.
+
+    Raises:
+        ValueError: if a mask or borders do not fit.
+    """
+    batch, length = inputs.shape[:2]
+    is_real = real_tokens(attention_mask, inputs)
+    if cu_seqlens is None:
+        cu_seqlens = packed_borders(position_ids, is_real, batch)
+    else:
+        check_borders(cu_seqlens, length, batch)
+    tokens = Tokens(is_real, cu_seqlens, position_ids)
+    if position_ids is None:
+        tokens.position_ids = token_positions(tokens, inputs)
+    return tokens
+
+
+def real_tokens(attention_mask: Tensor | None, inputs: Tensor) -> Tensor | None:
+    """
+    The mask of real tokens, `(batch, length)`, bool, False for padding; `None` if all are known to be real.
+
+    Args:
+        inputs: `(batch, length, ...)`; the mask must match its shape.
+    """
+    if attention_mask is None:
+        return None
+    if attention_mask.shape != inputs.shape[:2]:
+        raise ValueError(
+            f"`attention_mask` must be (batch, length) = {tuple(inputs.shape[:2])}, 1 for real tokens and 0 "
+            f"for padding; got {tuple(attention_mask.shape)}."
+        )
+    if attention_mask.is_floating_point() and is_readable(attention_mask) and (attention_mask < 0).any():
+        raise ValueError(
+            "`attention_mask` has numbers below 0, as masks have that are added to scores; give 1 (or True) for real "
+            "tokens and 0 (or False) for padding."
+        )
+    is_real = attention_mask.bool()
+    return is_real if may_pad(is_real) else None
+
+
+def may_pad(is_real: Tensor) -> bool:
+    """
+    Whether a mask hides a token, or is not read: reading is free on a CPU only; on an accelerator it would stall, and
+    in a graph it would fail.
+    """
+    return is_real.device.type != "cpu" or not is_readable(is_real) or not bool(is_real.all())
+
+
+def read_once(read: Callable[..., Tokens]) -> Callable[..., Tokens]:
+    """
+    Let the layers of a call share what `read` finds in their mask: the last result is kept, and found again by the
+    identity and version of the mask. A copy of the mask is read anew.
+    """
+    last = threading.local()
+
+    @wraps(read)
+    def read_or_recall(mask: Tensor, *options) -> Tokens:
+        version = version_of(mask) if is_readable(mask) else None
+        if version is None:
+            return read(mask, *options)
+        if getattr(last, "key", None) != (version, options) or last.mask() is not mask:
+            last.result = read(mask, *options)
+            last.mask, last.key = weakref.ref(mask), (version, options)
+        return last.result
+
+    return read_or_recall
+
+
+@read_once
+def read_mask(mask: Tensor, batch: int, has_window: bool = False) -> Tokens:
+    """
+    The tokens of a mask that an attention function gets, with their `order`.
+
+    Args:
+        mask: `(batch, length)`, bool, False for padding; or `(batch or 1, 1, queries or 1, keys)`, bool or added to
+            scores: of padding, or of packed sequences, the same in every row.
+        has_window: whether the mask may also hide what is outside of a window.
+
+    Raises:
+        ValueError: if the mask hides other pairs of tokens, or cannot be read, as in a graph.
+    """
+    tokens = Tokens(mask) if mask.dim() == 2 else None
+    if tokens is None and is_readable(mask):
+        seen = mask if mask.dtype == torch.bool else mask > HIDDEN
+        is_mask = mask.shape[1] == 1 and (mask.dtype == torch.bool or bool(((mask == 0) | ~seen).all()))
+        tokens = tokens_of_pairs(seen[:, 0], has_window) if is_mask else None
+    if tokens is not None and tokens.is_real is not None:
+        is_real = tokens.is_real.expand(batch, -1)
+        return Tokens(is_real, row_lengths=is_real.sum(-1).tolist() if is_readable(mask) else None).with_order()
+    if tokens is not None:
+        return tokens
+    raise ValueError(
+        f"`attention_mask` {tuple(mask.shape)} is neither padding nor packing, and the text is longer than "
+        "`lion_exact_length`: linear attention cannot hide pairs of tokens. Give a mask (batch, length), or "
+        '`cu_seq_lens_q` for packed sequences, or use `attn_implementation="sdpa"`.'
+    )
+
+
+def tokens_of_pairs(seen: Tensor, has_window: bool) -> Tokens | None:
+    """The tokens of which queries see keys, `(batch or 1, queries or 1, keys)`, bool; `None` for other pairs."""
+    if seen.shape[1] == 1:
+        return Tokens(seen[:, 0])
+    is_real = seen.diagonal(dim1=-2, dim2=-1)
+    padding = is_real.unsqueeze(1).expand_as(seen)
+    if torch.equal(seen, padding):
+        return Tokens(is_real)
+    if has_window:
+        token = torch.arange(seen.shape[-1], device=seen.device)
+        reach = int(((token.unsqueeze(1) - token).abs() * seen).max())
+        if torch.equal(seen, window_mask(token, token, reach) & padding):
+            return Tokens(is_real)
+    sequence = pad(~seen[0].diagonal(-1), (1, 0)).cumsum(0)
+    if len(seen) > 1 or not torch.equal(seen[0], sequence.unsqueeze(0) == sequence.unsqueeze(1)):
+        return None
+    return Tokens(cu_seqlens=pad(sequence.bincount().cumsum(0), (1, 0)).to(torch.int32))
+
+
+def packed_borders(position_ids: Tensor | None, is_real: Tensor | None, batch: int) -> Tensor | None:
+    """
+    The `cu_seqlens` of `Tokens` from positions: a sequence begins where the position returns to the first one of its
+    row, if all other steps are +1 and at least one is (SPEC §13). All else is no packing. Steps are those between real
+    tokens; positions may count padding between them.
+
+    Args:
+        position_ids: `(batch or 1, length)`.
+        is_real: as in `Tokens`.
+
+    Returns:
+        `None` if nothing is packed. Also `None` if positions cannot be read, as in a graph, which needs borders.
+    """
+    if position_ids is None or not is_readable(position_ids):
+        return None
+    token = torch.arange(position_ids.shape[1], device=position_ids.device).unsqueeze(0)
+    if is_real is None:
+        step, steps_between, first = position_ids.diff(dim=1), 1, position_ids[:, :1]
+        follows = None
+    else:
+        position_ids = position_ids.expand_as(is_real)
+        last_real = torch.where(is_real, token, -1).cummax(dim=1).values[:, :-1]
+        step = position_ids[:, 1:] - position_ids.gather(1, last_real.clamp(min=0))
+        steps_between, follows = token[:, 1:] - last_real, is_real[:, 1:] & (last_real >= 0)
+        first = position_ids.gather(1, is_real.int().argmax(dim=1, keepdim=True))
+    rises = (step == 1) | (step == steps_between)
+    returns = (position_ids[:, 1:] == first) & ~rises
+    is_known = rises | returns
+    if follows is not None:
+        is_known, rises, returns = is_known | ~follows, rises & follows, returns & follows
+    is_packing = is_known.all(dim=1, keepdim=True) & rises.any(dim=1, keepdim=True)
+    begins = pad(returns & is_packing, (1, 0))
+    if not begins.any():
+        return None
+    length = begins.shape[1]
+    begins[:, 0] = True
+    if bool((begins == begins[:1]).all()):
+        (starts,) = begins[0].nonzero(as_tuple=True)
+        return torch.cat((starts, starts.new_full((1,), length)))
+    starts = begins.expand(batch, -1).flatten().nonzero().flatten()
+    return torch.cat((starts, starts.new_full((1,), batch * length)))
+
+
+def check_borders(cu_seqlens: Tensor, length: int, batch: int = 1) -> None:
+    """
+    Raise a ValueError unless borders rise from 0 to the length, or to that of all rows. Kernels check this on the CPU
+    only: on an accelerator every read stalls, so the model checks once for all layers.
+    """
+    if not is_readable(cu_seqlens):
+        return
+    borders = cu_seqlens.tolist()
+    if borders[0] != 0 or borders[-1] not in (length, batch * length) or borders != sorted(set(borders)):
+        or_all = f", or to that of all rows, {batch * length}" if batch > 1 else ""
+        raise ValueError(f"cu_seqlens must rise from 0 to the length {length}{or_all}; got {borders}.")
+
+
+def token_positions(tokens: Tokens, inputs: Tensor) -> Tensor:
+    """
+    Positions that count real tokens only, so that padding shifts nothing, and restart in every packed sequence (SPEC
+    §4); `(batch or 1, length)`, int64. A padded token has the position of the next real one.
+
+    Args:
+        inputs: `(batch, length, ...)`.
+    """
+    is_real, (batch, length) = tokens.is_real, inputs.shape[:2]
+    token = torch.arange(length, device=inputs.device)
+    before = token.unsqueeze(0) if is_real is None else is_real.cumsum(dim=1) - is_real.long()
+    if tokens.cu_seqlens is None:
+        return before
+    if tokens.differ_by_row(length):
+        return token_positions(tokens.in_one_row(batch), inputs.new_empty(1, batch * length)).view(batch, length)
+    first = tokens.cu_seqlens[tokens.sequence(inputs)]
+    return before - before[:, first]
+
+
+def in_one_row(x: Tensor | None, batch: int) -> Tensor | None:
+    """`(batch or 1, length, ...)` with the rows one after the other, `(1, batch * length, ...)`."""
+    return None if x is None else x.expand(batch, *x.shape[1:]).reshape(1, -1, *x.shape[2:])
+
+
+def cyclic_positions(position_ids: Tensor, size: int, first: int = 0) -> Tensor:
+    """Rows of a table of positions that is read again from row `first` on, `size` rows; earlier rows stay."""
+    return torch.where(position_ids < first, position_ids, (position_ids - first) % size + first)
+
+
+def sequence_of_each_token(cu_seqlens: Tensor, length: int) -> Tensor:
+    """The number of the packed sequence that each token belongs to, `(length,)`, int64."""
+    position = torch.arange(length, device=cu_seqlens.device)
+    return torch.searchsorted(cu_seqlens, position, right=True) - 1
+
+
+def apart(cu_seqlens: Tensor, length: int, reach: int) -> Tensor:
+    """What to add to positions so that those of different sequences are more than `reach` apart, `(length,)`."""
+    return sequence_of_each_token(cu_seqlens, length) * (reach + 1)
+
+
+def window_mask(query_position: Tensor, key_position: Tensor, reach: int, is_real: Tensor | None = None) -> Tensor:
+    """
+    Which keys a query sees: the real ones that are at most `reach` away.
+
+    Args:
+        query_position: `(..., q)`, int64; key_position: `(..., k)`. Those of different sequences are `apart`.
+        is_real: which of these keys are, `(..., k)`, or `None` for all.
+
+    Returns:
+        `(..., q, k)`, bool.
+    """
+    seen = (query_position.unsqueeze(-1) - key_position.unsqueeze(-2)).abs() <= reach
+    return seen if is_real is None else seen & is_real.unsqueeze(-2)
+
+
+def has_inner_padding(is_real: Tensor, cu_seqlens: Tensor | None) -> bool:
+    """Whether there is padding between real tokens of the same sequence. Arguments as in `Tokens`."""
+    follows = is_real[:, :-1]  # a token whose neighbour in the same sequence is real
+    if cu_seqlens is not None:
+        follows = follows.index_fill(1, cu_seqlens[1:-1].long() - 1, False)
+    begins = is_real & ~pad(follows, (1, 0))
+    if cu_seqlens is None:
+        return bool((begins.sum(1) > 1).any())
+    before = pad(begins.cumsum(1), (1, 0))[:, cu_seqlens.long()]
+    return bool((before.diff(dim=1) > 1).any())
+
+
+def contiguous_places(is_real: Tensor, cu_seqlens: Tensor | None) -> Tensor:
+    """The `place` of `Order`. Without inner padding all tokens stay."""
+    length = is_real.shape[1]
+    token = torch.arange(length, device=is_real.device)
+    first, end = torch.zeros_like(token), torch.full_like(token, length)
+    if cu_seqlens is not None:
+        sequence = sequence_of_each_token(cu_seqlens, length)
+        first, end = cu_seqlens[sequence].long(), cu_seqlens[sequence + 1].long()
+    before = lambda x: pad(x.long().cumsum(1), (1, 0))  # how many come before each token, and before the end
+    real_before = before(is_real)
+    own, total = real_before[:, :-1] - real_before[:, first], real_before[:, end] - real_before[:, first]
+    leads = ~is_real & (own == 0)  # padding before the first real token
+    leading = before(leads)
+    leading = leading[:, end] - leading[:, first]
+    after = torch.where(leads, token, token - own + total)
+    return torch.where(is_real, first + leading + own, after)
+
+
+def take_tokens(x: Tensor, index: Tensor, dim: int = 1) -> Tensor:
+    """`(batch, ..., length, ...)` with the tokens of dimension `dim` in another order, `(batch, length)`."""
+    batch, length = index.shape
+    if dim == 1:  # by one index for all rows: gather would write the index of every element
+        rows = torch.arange(batch, device=index.device).unsqueeze(1) * length
+        return x.flatten(0, 1).index_select(0, (rows + index).flatten()).view(x.shape)
+    shape = [batch, *[1] * (x.dim() - 1)]
+    shape[dim] = length
+    return x.gather(dim, index.view(shape).expand_as(x))
+
+
+def over_channels(is_real: Tensor, x: Tensor) -> Tensor:
+    """`(batch, length)` in the dtype of `(batch, length, ...)`, to multiply it by."""
+    return is_real.view(*is_real.shape, *[1] * (x.dim() - 2)).to(x.dtype)

@@ -1,0 +1,108 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The options of distillation.py, which are those of examples/distill.py."""
+
+from dataclasses import dataclass, field
+
+from transformers import TrainingArguments
+
+
+STAGES = ("attention", "hidden_states")
+
+
+@dataclass
+class DistillationArguments:
+    model_name_or_path: str | None = field(
+        default=None,
+        metadata={"help": "Folder or Hub name of an encoder, or of one that is linear already, to train it further."},
+    )
+    layers: str | None = field(
+        default=None,
+        metadata={"help": "Which attention becomes linear: all (default), global, alternate or as in 0,2,4."},
+    )
+    mixer: str | None = field(
+        default=None,
+        metadata={
+            "help": "Decays of the linear sum. Not given: lit, or as in a linear encoder.",
+            "choices": ["lit", "decay", "selective"],
+        },
+    )
+    feature_map: str | None = field(
+        default=None,
+        metadata={"help": "Feature map of the linear sum. Not given: scaled_hedgehog, or as in a linear encoder."},
+    )
+    window: int | None = field(
+        default=None,
+        metadata={
+            "help": "Tokens on each side that softmax reads; 0 for none. Not given: 64, or as in a linear encoder."
+        },
+    )
+    exact_length: int | None = field(
+        default=None, metadata={"help": "Tokens up to which the encoder stays. Not given: as it was trained, or 512."}
+    )
+    positions: str | None = field(
+        default=None, metadata={"help": "cyclic: read a table of positions again in longer texts."}
+    )
+    dataset_name: str | None = field(default=None, metadata={"help": "A dataset of the Hub, or a folder of images."})
+    train_file: str | None = field(default=None, metadata={"help": "Training data, such as one text per line."})
+    validation_file: str | None = field(default=None, metadata={"help": "Held-out data of the same kind."})
+    max_docstring_bytes: int = field(
+        default=10_000_000, metadata={"help": "How many docstrings, if they are the text."}
+    )
+    train_lengths: list[int] = field(
+        default_factory=lambda: [512],
+        metadata={"help": "Tokens at which texts are cut off: one of these in each step, with fewer longer texts."},
+    )
+    joined_share: float = field(
+        default=0.0,
+        metadata={"help": "Share of the training texts that continue with the next lines to these lengths."},
+    )
+    max_eval_samples: int = field(default=100, metadata={"help": "Held-out examples of each length."})
+    eval_lengths: list[int] = field(
+        default_factory=list, metadata={"help": "Evaluate on held-out texts of exactly so many tokens: lines joined."}
+    )
+    stages: list[str] = field(
+        default_factory=lambda: ["attention"], metadata={"help": "attention, hidden_states or both."}
+    )
+    attention_share: float = field(default=0.7, metadata={"help": "Of the steps, if there are both stages."})
+    rows: int = field(default=128, metadata={"help": "Tokens of a text whose attention is compared in a step."})
+    train_encoder: bool = field(
+        default=False, metadata={"help": "Train the encoder's weights, too, in the stage of hidden states."}
+    )
+    encoder_learning_rate: float = field(default=2e-5, metadata={"help": "Of the encoder's weights."})
+    drop_window: float = field(
+        default=0.0, metadata={"help": "Share of the steps in which only the linear sum over far tokens is there."}
+    )
+    drop_linear: float = field(
+        default=0.0, metadata={"help": "Share of the steps with windows alone, which need --train_encoder to learn."}
+    )
+    hidden_weight: float = field(default=1.0, metadata={"help": "Weight of the loss of the hidden states."})
+    embedding_weight: float = field(default=5.0, metadata={"help": "Weight of the loss of the embeddings."})
+    logits_weight: float = field(default=1.0, metadata={"help": "Weight of the loss of the logits, if there are any."})
+    temperature: float = field(default=2.0, metadata={"help": "Divisor of the logits of both models."})
+    pooling: str = field(default="mean", metadata={"help": "Pooling of embeddings.", "choices": ["mean", "cls"]})
+    weights_dtype: str = field(
+        default="float32", metadata={"help": "Of the saved weights.", "choices": ["float32", "float16", "bfloat16"]}
+    )
+
+    def __post_init__(self):
+        if wrong := [stage for stage in self.stages if stage not in STAGES]:
+            raise ValueError(f"--stages has {wrong[0]!r}; give {' or '.join(STAGES)}.")
+        for name in ("drop_window", "drop_linear", "joined_share", "attention_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"--{name} is {getattr(self, name)}; give a share from 0 to 1.")
+        if self.train_encoder and "hidden_states" not in self.stages:
+            raise ValueError("--train_encoder needs the stage hidden_states: attention compares equal inputs.")
+        if self.drop_linear and not self.train_encoder:
+            raise ValueError("--drop_linear needs --train_encoder: windows alone have no weights of LION.")
+
+
+@dataclass
+class DistillationTrainingArguments(TrainingArguments):
+    learning_rate: float = field(default=3e-2, metadata={"help": "Of the weights that LION adds."})
+    adam_beta2: float = 0.99
+    lr_scheduler_type: str = "cosine"
+    warmup_steps: float = 10
+    save_steps: float = 50
+    logging_steps: float = 10
+    save_total_limit: int = 1
+    remove_unused_columns: bool = False

@@ -1,0 +1,138 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The data of distillation.py: texts, images and sounds, and their batches."""
+
+import io
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import torch
+from datasets import Audio, DatasetDict, load_dataset
+from scipy.io import wavfile
+from torch import Tensor
+from transformers import (
+    AutoFeatureExtractor,
+    AutoImageProcessor,
+    AutoTokenizer,
+    TrainingArguments,
+)
+
+from .distillation_arguments import DistillationArguments
+from .scripts.data_files import check_files, load_files
+from .scripts.docstrings import write_docstrings
+
+
+# Of a dataset without held-out examples.
+HELD_OUT = 0.05
+# By what a model reads, the column of the data.
+COLUMNS = {"input_ids": "text", "pixel_values": "image", "input_values": "audio", "input_features": "audio"}
+PROCESSORS = {"text": AutoTokenizer, "image": AutoImageProcessor, "audio": AutoFeatureExtractor}
+
+
+def load_data(arguments: DistillationArguments, training_args: TrainingArguments, column: str) -> DatasetDict:
+    """The raw examples as "train" and "validation", with the column."""
+    files = {"train": arguments.train_file, "validation": arguments.validation_file}
+    if arguments.dataset_name is not None:
+        datasets = load_dataset(arguments.dataset_name)
+        held_out = next((split for split in ("validation", "test") if split in datasets), None)
+        if held_out is None:
+            datasets = datasets["train"].train_test_split(HELD_OUT, seed=training_args.seed)
+        datasets = DatasetDict({"train": datasets["train"], "validation": datasets[held_out or "test"]})
+    else:
+        if arguments.train_file is None and arguments.validation_file is None and column == "text":
+            folder = Path(training_args.output_dir) / "text"
+            collected = write_docstrings(folder, max_bytes=arguments.max_docstring_bytes)
+            files = {split: collected[f"{split}_file"] for split in files}
+        if missing := [split for split, file in files.items() if file is None]:
+            raise ValueError(f"--{missing[0]}_file is not given: training and evaluation need different data.")
+        datasets = load_files(check_files(files), (column,))
+    if missing := [split for split, dataset in datasets.items() if column not in dataset.column_names]:
+        raise ValueError(
+            f"The split {missing[0]} has no column {column!r}, but {', '.join(datasets[missing[0]].column_names)}."
+        )
+    datasets = datasets.select_columns(column)
+    if column == "text":
+        return datasets.filter(lambda example: bool(example["text"].strip()))
+    is_audio = isinstance(datasets["train"].features[column], Audio)
+    return datasets.cast_column(column, Audio(decode=False)) if is_audio else datasets
+
+
+class JoinedTexts(torch.utils.data.Dataset):
+    """
+    Texts as token ids, cut off at `length`; a share of them, drawn by `seed`, goes on with the next ones to it.
+    """
+
+    def __init__(self, texts: list[str], tokenizer, length: int, joined_share: float = 0.0, seed: int = 0):
+        self.texts, self.tokenizer, self.length = texts, tokenizer, length
+        generator = random.Random(seed)
+        self.is_joined = [generator.random() < joined_share for _ in texts]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __getitem__(self, n: int) -> dict[str, list[int]]:
+        parts, characters = [self.texts[n]], len(self.texts[n])
+        while self.is_joined[n] and characters < 6 * self.length and n + len(parts) < len(self.texts):
+            parts.append(self.texts[n + len(parts)])  # some four characters are a token
+            characters += len(parts[-1])
+        return dict(self.tokenizer(" ".join(parts), truncation=True, max_length=self.length))
+
+
+def of_length(lines: Iterable[str], tokenizer, tokens: int, limit: int) -> list[dict[str, Tensor]]:
+    """At most `limit` texts of just so many tokens, each a batch: lines that follow each other, cut off."""
+    rows, text = [], ""
+    for line in lines:
+        text = f"{text} {line}".strip()
+        if len(text) < 3 * tokens:  # of which few tokenizers make so many
+            continue
+        ids = tokenizer(text, truncation=True, max_length=tokens)["input_ids"]
+        if len(ids) == tokens:
+            rows.append({"input_ids": torch.tensor([ids])})
+            text = ""
+        if len(rows) == limit:
+            break
+    if len(rows) < 3:
+        raise ValueError(
+            f"--eval_lengths has {tokens}, and the lines for validation make {len(rows)} texts of that length: three "
+            "are needed, each of lines of its own. Give more lines, shorter lengths, or --max_eval_samples 3 or more."
+        )
+    return rows
+
+
+def samples_of(sound: dict | str | list[float]) -> np.ndarray:
+    """The samples of a sound: an array, or a WAV file, with its mean over channels."""
+    if isinstance(sound, dict) and "array" in sound:
+        sound = sound["array"]
+    elif isinstance(sound, dict | str):
+        file = sound if isinstance(sound, str) else sound["path"] if sound["bytes"] is None else None
+        _, samples = wavfile.read(io.BytesIO(sound["bytes"]) if file is None else file)
+        scale = np.iinfo(samples.dtype).max if np.issubdtype(samples.dtype, np.integer) else 1
+        sound = (samples if samples.ndim == 1 else samples.mean(1)) / scale
+    return np.asarray(sound, dtype=np.float32)
+
+
+class Collator:
+    """
+    Makes batches of raw examples.
+
+    Args:
+        processor: of the model: a tokenizer, an image processor or a feature extractor. column: of the data.
+        lengths: of texts, one of which is drawn for each batch; of longer ones there are fewer, for as many tokens.
+    """
+
+    def __init__(self, processor, column: str, lengths: list[int]):
+        self.processor, self.column, self.lengths = processor, column, lengths
+
+    def __call__(self, examples: list[dict]) -> dict[str, Tensor]:
+        if self.column == "text":
+            length = self.lengths[int(torch.randint(len(self.lengths), ()))]
+            examples = examples[: max(1, len(examples) * min(self.lengths) // length)]
+            examples = [{name: x[:length] for name, x in example.items()} for example in examples]
+            return dict(self.processor.pad(examples, return_tensors="pt"))
+        raw = [example[self.column] for example in examples]
+        if self.column == "image":
+            return dict(self.processor(images=[x.convert("RGB") for x in raw], return_tensors="pt"))
+        rate = self.processor.sampling_rate
+        sounds = [samples_of(x) for x in raw]
+        return dict(self.processor(sounds, sampling_rate=rate, padding=True, return_tensors="pt"))
