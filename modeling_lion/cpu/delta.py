@@ -39,7 +39,7 @@ from .scratch import Scratch
 
 
 # (batch, head) pairs at once: what a step makes of them stays in cache.
-PAIRS_AT_ONCE = 24
+PAIRS_AT_ONCE = 16
 # In base 2: a step that nothing survives. Sums of a chunk of them are exact, and differ by more than all other sums.
 CUT = -(2.0**14)
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from modeling_lion.attention.decay_mask import LogDecay
 from modeling_lion.attention.delta import delta_attention
 from modeling_lion.attention.numerics import accumulation_dtype
+from modeling_lion.cpu import delta as cpu_delta
 
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
@@ -244,6 +245,54 @@ def test_nothing_has_an_empty_result(name):
         output, *gradients = outputs_and_gradients(FORMS[name], *inputs)
         assert output.shape == inputs[2].shape
         assert [x.shape for x in gradients] == [x.shape for x in inputs]
+
+
+@pytest.mark.axes(pairs=[2, 5], heads=[3, 4, 7], dtype=[torch.float32, torch.bfloat16])
+def test_slices_do_not_matter(pairs, heads, dtype, monkeypatch):
+    """Some heads of a row at a time, or all heads of some rows."""
+    monkeypatch.setattr(cpu_delta, "PAIRS_AT_ONCE", pairs)
+    assert_right(FORMS["chunk"], *delta_inputs(40, heads=heads, batch=3, dtype=dtype), chunk_size=16)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sums_are_wide_and_not_normalised(dtype):
+    inputs = delta_inputs(70, dtype=dtype)
+    query, key, value, forward, backward, beta = inputs
+    right = delta_rule(*inputs, normalization="none")
+    for name in FORMS:
+        options = {"form": name, "returns_sums": True, "chunk_size": 16}
+        sums, weights = delta_attention(query, key, value, LogDecay(forward, backward), beta, **options)
+        assert sums.dtype == torch.float32
+        torch.testing.assert_close(sums, right)
+        if name == "eager":
+            torch.testing.assert_close(weights @ value.float(), right)
+
+
+@pytest.mark.axes(dtype=[torch.float32, torch.bfloat16], division=["rms", "none", "deferred"], heads=[2, 3])
+def test_gradients_have_the_memory_that_compilers_expect(division, heads, dtype):
+    """Else torch.compile fails in training."""
+    query, key, value, forward, backward, beta = delta_inputs(41, heads=heads, dtype=dtype)
+    query, key, value = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (query, key, value))
+    for decays in ((forward, backward), (forward[0, :, 0].contiguous(), backward[0, :, 0].contiguous())):
+        inputs, options = (query, key, value, *decays, beta), (16, division, "alternate")
+        operator, tests = torch.ops.lion.delta_chunk.default, ("test_schema", "test_faketensor")
+        torch.library.opcheck(operator, (*inputs, *options), test_utils=tests)
+        output, denominator, *saved = operator(*inputs, *options)
+        output = output if saved[0].dim() == 1 else saved[0]
+        gradients = (output, None, *inputs, output, denominator, saved[1:], *options, True)
+        torch.library.opcheck(torch.ops.lion.delta_chunk_backward.default, gradients, test_utils=tests)
+
+
+def test_compiles_to_one_graph_for_every_length():
+    torch.compiler.reset()
+    compiled = torch.compile(FORMS["chunk"], backend="aot_eager", fullgraph=True, dynamic=True)
+    for length in (40, 97, 130):
+        inputs = delta_inputs(length, dtype=torch.float32)
+        expected = outputs_and_gradients(FORMS["chunk"], *inputs, chunk_size=32)
+        with torch.compiler.set_stance("default" if length == 40 else "fail_on_recompile"):
+            results = outputs_and_gradients(compiled, *inputs, chunk_size=32)
+        for result, right in zip(results, expected, strict=True):
+            torch.testing.assert_close(result, right)
 
 
 @pytest.mark.parametrize(
