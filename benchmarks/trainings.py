@@ -19,12 +19,12 @@ from peers.auto_classes import peer_class
 from peers.mamba import MAMBA_PEERS, BidirectionalMamba
 from reports.names import COLORS
 from tasks.generated import NO_LABEL, PAD_ID, TASKS, load_task
-from training_lion.scripts.models import import_mixers
 from training_lion.scripts.training import accuracy
 from transformers import Trainer, TrainingArguments, set_seed
 
 from configuration_lion import LionConfig, published_fields
 from modeling_lion import LionForMaskedLM, LionForTokenClassification
+from modeling_lion.mixers.import_mixers import import_mixers
 
 
 ROOT = Path(__file__).parents[1]

@@ -48,8 +48,9 @@ IMAGE_FIELDS = (
     "use_cls_token",
     "semantic_loss_ignore_index",
 )
-# Fields of earlier versions, for models that were made of other encoders, with the values of all others.
+# Fields that version 0.2 had for a while and stored in every folder, with the values that change nothing.
 DELETED_FIELDS = {
+    "local_window": 0,
     "embedding_size": None,
     "norm_type": "layer_norm",
     "norm_bias": True,
@@ -59,23 +60,11 @@ DELETED_FIELDS = {
     "use_prediction_head": False,
     "classifier_bias": True,
     "use_lm_transform": True,
+    "pooler_act": None,
     "pooler_norm": False,
     "num_register_tokens": 0,
+    "decay_activation": "sigmoid",
 }
-DELETED_POOLINGS = ("late", "cls_mean", "prefix", "attention")
-# Values that fields could have in earlier versions.
-DELETED_VALUES = {
-    "mixer_type": ("diagonal",),
-    "feature_map": ("performer", "softmax"),
-    "patch_order": ("hilbert", "zigzag"),
-    "decay_activation": ("softplus",),
-}
-# Fields that are left over without these values.
-LEFT_OVER_FIELDS = ("decay_activation", "decay_rank")
-CONVERT_AGAIN = (
-    "An earlier version made such models of other encoders. Make it again of its source, which stays the encoder that "
-    "it is: `lion convert <source> <folder>`."
-)
 # Names of fields in other models, and what to use in LION instead.
 OTHER_NAMES = {
     "rope_theta": 'give `rope_parameters={"rope_theta": ...}`.',
@@ -104,6 +93,7 @@ OTHER_NAMES = {
     "rms_norm_eps": "give `layer_norm_eps`.",
     "decay_activation": "decays are the sigmoid of their logits: leave it out.",
     "decay_rank": "no mixer has it any more: leave it out.",
+    "local_window": "`modeling_lion.linearize` gives other encoders a window beside linear attention.",
     "dropout": "give `hidden_dropout_prob`, `attention_probs_dropout_prob` or both.",
     "n_layer": "give `num_hidden_layers`.",
     "n_layers": "give `num_hidden_layers`.",
@@ -162,22 +152,14 @@ class ConfigChecks(ConfigPart):
     @classmethod
     def check_stored(cls, stored: dict) -> None:
         """Raise a ValueError for a stored configuration that this version cannot read, which says what can."""
-        for name, values in DELETED_VALUES.items():
-            if stored.get(name) in values:
-                raise ValueError(
-                    f"The stored configuration has `{name}` {stored[name]!r}, which this version no longer has. "
-                    "The code that was saved beside the weights still computes it: load it with "
-                    "trust_remote_code=True in a process that does not import modeling_lion."
-                )
         if (name := stored.get("mixer_type", "lit")) not in MIXERS:
             file = stored.get("auto_map", {}).get("AutoConfig", "").split("--")[-1].split(".")[0]
             raise ValueError(
                 f"The stored configuration has `mixer_type` {name!r}, which no imported file registers: import the "
-                f"file of its class{f', as {file}.py beside the weights has it' if file else ''}; or load with "
-                "trust_remote_code=True in a process that does not import modeling_lion."
+                f"file of its class{f', as {file}.py beside the weights has it' if file else ''} (--mixers of "
+                "commands and scripts); or load with trust_remote_code=True in a process that does not import "
+                "modeling_lion."
             )
-        if stored["pooling"] in DELETED_POOLINGS:
-            raise ValueError(f"The stored configuration has `pooling` {stored['pooling']!r}. {CONVERT_AGAIN}")
 
     @classmethod
     def warn_of_names(cls, names: Iterable[str]) -> None:
@@ -190,19 +172,20 @@ class ConfigChecks(ConfigPart):
 
     def drop_deleted_fields(self, stored: dict) -> None:
         """
-        Take fields of earlier versions out of a stored configuration.
+        Take deleted fields out of a stored configuration.
 
         Raises:
             ValueError: if one has a value that no model has any more.
         """
-        for name in LEFT_OVER_FIELDS:
-            stored.pop(name, None)
-        is_text = self.modality == "text"
-        has_dense = is_text and self.pooling == "cls"
-        computed = {"embedding_norm": is_text, "pooler_act": "tanh" if has_dense else "none"}
-        for name, usual in (DELETED_FIELDS | computed).items():
+        stored.pop("decay_rank", None)  # without effect on any mixer that is left
+        for name, usual in (DELETED_FIELDS | {"embedding_norm": self.modality == "text"}).items():
             if (value := stored.pop(name, None)) not in (None, usual):
-                raise ValueError(f"The stored configuration has `{name}` {value!r}. {CONVERT_AGAIN}")
+                raise ValueError(
+                    f"The stored configuration has `{name}` {value!r}, which this version no longer has. The code "
+                    "that was saved beside the weights still computes it: load it with trust_remote_code=True in a "
+                    "process that does not import modeling_lion. If the model was made of another encoder, make it "
+                    "again: `lion convert <source> <folder>`."
+                )
 
     def validate_positive(self):
         for name in (
@@ -217,10 +200,9 @@ class ConfigChecks(ConfigPart):
             "num_channels",
             "luna_length",
             "chunk_size",
-            "local_window",
             "num_key_heads",
         ):
-            minimum = 0 if name in ("type_vocab_size", "local_window") else 1
+            minimum = 0 if name == "type_vocab_size" else 1
             is_unset = name == "num_key_heads" and self.num_key_heads is None
             if not is_unset and getattr(self, name) < minimum:
                 raise ValueError(f"`{name}` is {getattr(self, name)}; give at least {minimum}.")
@@ -259,18 +241,10 @@ class ConfigChecks(ConfigPart):
                 f"`num_key_heads` is {self.num_key_heads}, and no layer is linear (`mixer_type` {self.mixer_type!r}, "
                 f"`layer_types` {self.layer_types}): leave `num_key_heads=None`."
             )
-        if self.key_dim == self.head_dim:
-            return
-        hindrances = {
-            f"`local_window` {self.local_window}, whose softmax has a key for each head": self.local_window > 0,
-            "`rope_parameters` of linear layers, which turn the channels of a head": (
-                self.rope_parameters_by_type.get("linear_attention") is not None
-            ),
-        }
-        if found := [text for text, is_there in hindrances.items() if is_there]:
+        if self.key_dim != self.head_dim and self.rope_parameters_by_type.get("linear_attention") is not None:
             raise ValueError(
-                f"`num_key_heads` is {self.num_key_heads} with {found[0]}; leave `num_key_heads=None`, or do without "
-                "the other."
+                f"`num_key_heads` is {self.num_key_heads} with `rope_parameters` of linear layers, which turn the "
+                "channels of a head; leave `num_key_heads=None`, or do without the other."
             )
 
     def validate_layer_type(self):
@@ -297,10 +271,11 @@ class ConfigChecks(ConfigPart):
                 f"`layer_types` has {len(given)} entries with `num_hidden_layers` {self.num_hidden_layers}; give one "
                 "for each layer."
             )
-        if find_mixer(self.mixer_type).has_memory or "linear_attention" in given and not self.mixer_is_linear:
+        mixer = find_mixer(self.mixer_type)
+        if mixer.has_memory or "linear_attention" in given and mixer.is_softmax:
             raise ValueError(
-                f"`layer_types` is {given} with `mixer_type` {self.mixer_type!r}, which is not linear attention; set "
-                '`mixer_type` to "lit", "decay" or "selective", or leave `layer_types=None`.'
+                f"`layer_types` is {given} with `mixer_type` {self.mixer_type!r}, which is softmax; set `mixer_type` "
+                f"to one of {mixers_with('is_linear')}, or leave `layer_types=None`."
             )
 
     def validate_directions(self):
@@ -327,19 +302,6 @@ class ConfigChecks(ConfigPart):
                 'set `normalization="none"`, or a positive `feature_map` ("relu", "silu_norm", "elu").'
             )
 
-    def validate_local_window(self):
-        if self.local_window > 0 and not self.has_linear_layers:
-            raise ValueError(
-                f"`local_window` is {self.local_window}, and no layer is linear (`mixer_type` {self.mixer_type!r}, "
-                f"`layer_types` {self.layer_types}): set `local_window=0`; the window of softmax layers is "
-                "`sliding_window`."
-            )
-        if self.local_window > 0 and self.normalization == "none":
-            raise ValueError(
-                f"`local_window` is {self.local_window} with `normalization` 'none', and the window shares a "
-                'denominator with the linear sum: set `normalization="sum"`, or `local_window=0`.'
-            )
-
     def validate_rope(self):
         """transformers' checks of rotary positions for each layer type, and some more."""
         given = self.rope_parameters
@@ -351,12 +313,13 @@ class ConfigChecks(ConfigPart):
                 "and the rows of an image are none: leave `rope_parameters=None` and set "
                 '`position_embedding_type="absolute"`.'
             )
-        if find_mixer(self.mixer_type).has_memory:
-            raise ValueError(
-                f"`rope_parameters` is {given} with `mixer_type` {self.mixer_type!r}, whose memory has no positions; "
-                'leave `rope_parameters=None`, or set `mixer_type` to "softmax" or a linear mixer.'
-            )
         by_type = self.rope_parameters_by_type
+        own = by_type if self.layer_types is None else [by_type.get("linear_attention")]
+        if self.uses_mixer_type and any(own) and not find_mixer(self.mixer_type).has_rotary_positions:
+            raise ValueError(
+                f"`rope_parameters` is {given} with `mixer_type` {self.mixer_type!r}, which has no rotary positions; "
+                f"leave `rope_parameters=None`, or set `mixer_type` to one of {mixers_with('has_rotary_positions')}."
+            )
         for name, parameters in by_type.items():
             if name not in LAYER_TYPES or not isinstance(parameters, dict | None):
                 raise ValueError(
@@ -407,8 +370,8 @@ class ConfigChecks(ConfigPart):
         if self.conv_kernel > 0 and not self.has_linear_layers:
             raise ValueError(
                 f"`conv_kernel` is {self.conv_kernel} with `mixer_type` {self.mixer_type!r} and `layer_types` "
-                f"{self.layer_types}, and softmax has no short convolution; set `conv_kernel=0`, or have layers of a "
-                'linear mixer ("lit", "decay", "selective").'
+                f"{self.layer_types}, and only linear attention has a short convolution; set `conv_kernel=0`, or have "
+                f"layers of a linear mixer ({mixers_with('is_linear')})."
             )
 
     def validate_image(self):
@@ -425,6 +388,12 @@ class ConfigChecks(ConfigPart):
                         '`modality="image"`.'
                     )
             return
+        if self.patch_order != "raster" and self.has_decays and not find_mixer(self.mixer_type).has_scans:
+            raise ValueError(
+                f"`patch_order` is {self.patch_order!r} with `mixer_type` {self.mixer_type!r}, which reads patches "
+                'row by row only; leave `patch_order="raster"`, or set `mixer_type` to one of '
+                f"{mixers_with('has_scans')}."
+            )
         if self.position_embedding_type == "cyclic":
             raise ValueError(
                 "`position_embedding_type` is 'cyclic' with `modality` 'image'; give \"absolute\" (images of other "
@@ -441,6 +410,11 @@ class ConfigChecks(ConfigPart):
                     f"{side} {image} leaves {image % patch} pixels over; the nearest sizes that fit are "
                     f"{image // patch * patch or patch} and {(image // patch + 1) * patch}."
                 )
+
+
+def mixers_with(trait: str) -> str:
+    """The names of the mixers that have a trait, in words."""
+    return ", ".join(f'"{name}"' for name, mixer in MIXERS.items() if getattr(mixer, trait))
 
 
 def height_width(size: int | list[int] | tuple[int, int]) -> tuple[int, int]:

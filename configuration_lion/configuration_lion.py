@@ -99,10 +99,6 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
             `"hedgehog"`). It helps narrow heads to look up what was read. It takes more time, and in each layer that
             many times the memory of queries and keys. Triton kernels take widths up to 256. `None` for a query and a
             key of its own in each head.
-        local_window (`int`, defaults to 0):
-            Number of tokens on each side that the heads of linear layers also see with softmax, with one denominator
-            for softmax and the linear sum over all tokens, at a cost linear in the length. 0 for none. For models that
-            are converted from softmax attention.
         normalization (`"sum"` or `"none"`, defaults to `"sum"`):
             Divide each output by the sum of its attention scores, or scale scores by `head_dim ** -0.5` instead.
         attention_layer_norm (`bool`, defaults to `False`):
@@ -243,7 +239,6 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
     luna_activation: Literal["softmax", "softplus", "elu"] = "softmax"
     luna_tie_kv: bool = False
     num_key_heads: int | None = None
-    local_window: int = 0
     conv_kernel: int | None = None
     chunk_size: int = 64
 
@@ -285,7 +280,7 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
     def set_lengths(self):
         """Fill in `initial_context_length` and `max_position_embeddings`, whichever was not set."""
         given = self.max_position_embeddings
-        if given in (NO_LIMIT, -1):  # -1: in configurations stored by earlier versions
+        if given == NO_LIMIT:
             given = None
         if self.initial_context_length is None or self.has_position_table:
             known = (given, self.initial_context_length, 512)
@@ -300,7 +295,7 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
         """
         `PreTrainedConfig.from_dict`. Arguments besides the stored configuration are checked as in a new one. Unknown
         names in a stored configuration, which another program or a later version may have written, give a warning
-        only. Fields that are not stored get the defaults of LION 0.1, `published_fields`.
+        only.
         """
         if not kwargs.get("return_unused_kwargs"):  # else some are for the model, which checks them
             cls.check_names(kwargs.keys() - OF_PREPROCESSORS)
@@ -308,9 +303,8 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
         given = {name: kwargs.pop(name) for name in cls.__annotations__ if name in kwargs}
         if "max_position_embeddings" in given:
             given = {"initial_context_length": None} | given
-        stored = published_fields((config_dict | given).get("modality", "text")) | config_dict
-        cls.check_stored(stored)
-        return super().from_dict({"transformers_version": __version__} | stored | given, **kwargs)
+        cls.check_stored(config_dict)
+        return super().from_dict({"transformers_version": __version__} | config_dict | given, **kwargs)
 
     @property
     def head_dim(self) -> int:
@@ -394,7 +388,12 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
         """
         if self.layer_types:
             return self.layer_types[layer_idx]
-        return "linear_attention" if self.mixer_is_linear else "full_attention"
+        return "full_attention" if find_mixer(self.mixer_type).is_softmax else "linear_attention"
+
+    @property
+    def uses_mixer_type(self) -> bool:
+        """Whether any layer has the mixer of `mixer_type`: not in models whose `layer_types` are all softmax."""
+        return not self.layer_types or "linear_attention" in self.layer_types
 
     @property
     def layer_types_in_use(self) -> set[str]:
@@ -404,7 +403,7 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
     @property
     def has_linear_layers(self) -> bool:
         """Whether any layer computes linear attention, with LION's kernels."""
-        return "linear_attention" in self.layer_types_in_use
+        return "linear_attention" in self.layer_types_in_use and self.mixer_is_linear
 
     @property
     def has_softmax_layers(self) -> bool:
@@ -412,14 +411,9 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
         return self.layer_types_in_use != {"linear_attention"}
 
     @property
-    def has_windows(self) -> bool:
-        """Whether any layer has a softmax window."""
-        return self.sliding_window is not None or self.local_window > 0
-
-    @property
     def has_decays(self) -> bool:
         """Whether the influence of tokens decays with distance, so that their order matters without positions."""
-        return self.has_linear_layers and find_mixer(self.mixer_type).has_decays
+        return self.uses_mixer_type and find_mixer(self.mixer_type).has_decays
 
     @property
     def rope_parameters_by_type(self) -> dict[str, dict | None]:

@@ -17,15 +17,13 @@ class ProcessPlans(ConfigPart):
         How transformers splits a layer among processes (tensor parallelism): the MLP by its inner features, attention
         by heads, with the decays of each head. Attention is not split unless it is a concatenation of independent
         heads: not with a LayerNorm over all heads, two scans with their own decays, or softmax layers; nor with a
-        learnt feature map, a window in the heads or shared keys. Nor with a short convolution: transformers splits one
-        of the last two dimensions of a weight, and the channels of a convolution are the first.
+        learnt feature map or shared keys. Nor with a short convolution: transformers splits one of the last two
+        dimensions of a weight, and the channels of a convolution are the first.
         """
         plan = {"layers.*.mlp.up_proj": "colwise", "layers.*.mlp.down_proj": "rowwise"}
         if self.use_gated_mlp:
             plan["layers.*.mlp.gate_proj"] = "colwise"
-        if self.attention_layer_norm or self.num_scans > 1:
-            return plan
-        if self.conv_kernel > 0 or self.has_softmax_layers or self.local_window > 0:
+        if self.attention_layer_norm or self.num_scans > 1 or self.conv_kernel > 0 or self.has_softmax_layers:
             return plan
         own_parts = find_mixer(self.mixer_type).tensor_parallel_plan
         if own_parts is None or find_feature_map(self.feature_map).is_learnt or self.key_dim != self.head_dim:

@@ -6,7 +6,7 @@ modeling_lion/mixers/feature_map.py); others enter themselves.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 
@@ -18,8 +18,11 @@ class MixerTraits:
     """
 
     is_linear: bool = False
+    is_softmax: bool = False
     has_decays: bool = False
     has_memory: bool = False
+    has_scans: bool = False
+    has_rotary_positions: bool = False
     tensor_parallel_plan: dict[str, str] | None = None
     fields: dict[str, Any] = field(default_factory=dict)
 
@@ -41,17 +44,14 @@ class FeatureMap(NamedTuple):
     is_learnt: bool
 
 
+LINEAR = MixerTraits(is_linear=True, has_scans=True, has_rotary_positions=True)  # of every `LinearMixer`
 # The class of each mixer by name, or its `MixerTraits`.
 MIXERS: dict[str, Any] = {
-    "lit": MixerTraits(is_linear=True, tensor_parallel_plan={}),
-    "decay": MixerTraits(
-        is_linear=True,
-        has_decays=True,
-        tensor_parallel_plan={"decay.bias": "colwise", "decay": "local_params"},
-    ),
-    "selective": MixerTraits(is_linear=True, has_decays=True, tensor_parallel_plan={"decay_proj": "colwise"}),
-    "softmax": MixerTraits(),
-    "luna": MixerTraits(has_memory=True),
+    "lit": replace(LINEAR, tensor_parallel_plan={}),
+    "decay": replace(LINEAR, has_decays=True, tensor_parallel_plan={"decay.bias": "colwise", "decay": "local_params"}),
+    "selective": replace(LINEAR, has_decays=True, tensor_parallel_plan={"decay_proj": "colwise"}),
+    "softmax": MixerTraits(is_softmax=True, has_rotary_positions=True),
+    "luna": MixerTraits(is_softmax=True, has_memory=True),
 }
 FEATURE_MAPS: dict[str, FeatureMap] = {
     "silu_norm": FeatureMap(None, is_positive=True, is_learnt=False),

@@ -20,6 +20,7 @@ COMMANDS = {
         "hub_upload_lion.verify",
         "measure how well the kernels agree on a checkpoint, and report decays and denominators",
     ),
+    "check": (".check", "try an encoder on texts alone, beside others, padded, in other dtypes, saved and as a graph"),
     "export": (".export.export_checkpoint", "write a graph for ONNX Runtime or OpenVINO, and compare it with torch"),
     "app": (
         ".app.page",
@@ -33,6 +34,8 @@ COMMANDS = {
     "search": ("retrieval_lion.search.command", "find passages of your files by meaning, offline"),
     "embed": ("retrieval_lion.embed.command", "write the vectors of a corpus, in one process or on a cluster (Ray)"),
 }
+# Commands that read checkpoints in this process, and so those with mixers from files of the user.
+WITH_MIXERS = {"app", "bundle", "convert", "export", "upload", "verify"}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -56,9 +59,13 @@ def main(arguments: list[str] | None = None) -> int:
         command = commands.add_parser(name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.")
         if name in arguments[:1]:
             module = import_module(module_name, __package__)
+            if name in WITH_MIXERS:
+                words = "Python files that register mixers or feature maps of your own"
+                command.add_argument("--mixers", nargs="+", type=Path, metavar="FILE", default=(), help=words)
             module.add_arguments(command)
             command.set_defaults(run=module.run)
     args = parser.parse_args(arguments)
+    mixers = vars(args).pop("mixers", ())
     source = missing_source(args)
     missing = source and f"There is no file or folder {source}"
     if source and (Path(source).is_absolute() or source.startswith((".", "~")) or source.count("/") > 1):
@@ -67,6 +74,8 @@ def main(arguments: list[str] | None = None) -> int:
     if missing:
         print(f"{missing}: it is looked for on the Hugging Face Hub.", file=sys.stderr, flush=True)
     try:
+        if mixers:
+            import_module("modeling_lion.mixers.import_mixers").import_mixers(mixers)
         return args.run(args) or 0
     except (ValueError, OSError, ImportError) as error:  # of a package that is not installed, as Pillow
         is_of_file = not missing or type(error) in (FileExistsError, FileNotFoundError)

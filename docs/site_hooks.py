@@ -20,6 +20,8 @@ import hub_upload_lion
 from deploy_lion.cli import main as lion
 from mkdocs.structure.files import File
 
+import modeling_lion
+
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTSIDE = {
@@ -38,7 +40,7 @@ def on_config(config):
     Names that packages import when first asked for are there when its members are listed. Pages link to the
     repository as soon as pyproject.toml has its address.
     """
-    for package in (deploy_lion, hub_upload_lion):
+    for package in (deploy_lion, hub_upload_lion, modeling_lion):
         for name in package.__all__:
             setattr(package, name, getattr(package, name))
     urls = dict(url.split(", ", 1) for url in metadata("lion-transformers").get_all("Project-URL"))

@@ -17,7 +17,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from datasets import Dataset, List, load_dataset
+from datasets import Dataset, load_dataset
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import f1_score, matthews_corrcoef
 from training_lion.scripts import arguments, class_names, data_files, models, training
@@ -131,7 +131,7 @@ def find_task(setup: training.Setup, dataset: Dataset, texts: tuple[str, ...], n
     kind = None if is_train else config.problem_type
     is_multi_label, is_regression = kind == "multi_label_classification", kind == "regression"
     if is_train or setup.training_args.do_eval:  # else the texts are to be labelled
-        is_multi_label = isinstance(dataset.features["label"], List)
+        is_multi_label = isinstance(dataset.features["label"], class_names.LISTS)
         is_regression |= not is_multi_label and class_names.has_fractions(dataset, "label")
     if is_regression:
         return Task(texts, (), ("pearson", "spearman"))
@@ -167,7 +167,7 @@ def number_labels(
     The labels of the data `name` as the model takes them: the number of a class, 0 or 1 for each, or fractions.
     `numbers` are the model's for the classes of the task, of `count`; `has_numbers` is as for `number_names`.
     """
-    if task.is_multi_label != isinstance(dataset.features["label"], List):
+    if task.is_multi_label != isinstance(dataset.features["label"], class_names.LISTS):
         kinds = ("one label", "a list of labels") if task.is_multi_label else ("a list of labels", "one label")
         raise ValueError("{} has {} in each row, the task has {}: use one form.".format(name, *kinds))
     if not task.labels:
@@ -237,7 +237,7 @@ def main(args: list[str] | None = None) -> Trainer:
     elif not is_own:
         order = benchmark_labels(setup, task)
     elif is_train:
-        class_names.set_labels(config, [*order], model_args, "ForSequenceClassification", "training texts")
+        class_names.set_labels(config, [*order], model_args, "ForSequenceClassification", "training texts", fewest=1)
     known = [class_names.class_name(name) for name in config.id2label.values()]
     numbers, to_label = [known.index(class_names.class_name(name)) for name in order], datasets.get("predict")
     for split, dataset in datasets.items():

@@ -9,6 +9,7 @@ An image folder has one sub-folder per class, named like it. Images that cannot 
 """
 
 import random
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -68,29 +69,43 @@ def load_images(setup: training.Setup) -> dict[str, Dataset]:
             datasets[split] = dataset.class_encode_column(label)
     if training_args.do_eval and "validation" not in datasets:
         share, seed = data_args.train_val_split, training_args.seed
+        counts, names = Counter(datasets["train"][label]), datasets["train"].features[label].names
+        if alone := [names[number] for number, count in counts.items() if count < 2]:
+            raise ValueError(
+                f"The class {alone[0]!r} has one image, which cannot be both in training and in evaluation: add "
+                "images of it, or give --validation_dir."
+            )
         parts = datasets["train"].train_test_split(share, seed=seed, stratify_by_column=label)
         datasets["train"], datasets["validation"] = parts["train"], parts["test"]
     return data_files.needed_only(datasets, training_args)
+
+
+def mode_of(setup: training.Setup) -> str:
+    """Pillow's name of the pixels that the model reads."""
+    return "L" if setup.config.num_channels == 1 else "RGB"
 
 
 class PixelValues:
     """
     Batches of images to batches of `pixel_values` and `labels`, optionally of random crops and mirror images.
 
-    `ids` has the model's label for each label of the images. The random changes depend on `seed`, the image and the
+    `ids` has the model's label for each label of the images. `stand_in` is the batch for one of which no image can be
+    read. The random changes depend on `seed`, the image and the
     epoch only, so that a resumed training makes the same as one without a stop.
     """
 
-    def __init__(self, setup: training.Setup, processor, ids: list[int], augment: bool):
-        self.processor, self.ids, self.augment = processor, ids, augment
+    def __init__(
+        self, setup: training.Setup, processor, ids: list[int], augment: bool, stand_in: dict[str, list] | None = None
+    ):
+        self.processor, self.ids, self.augment, self.stand_in = processor, ids, augment, stand_in
         self.data_args, self.seed = setup.data_args, setup.training_args.seed
-        self.mode = "L" if setup.config.num_channels == 1 else "RGB"
+        self.mode = mode_of(setup)
         # In shared memory: persistent workers of the DataLoader must see it change.
         self.epoch = torch.zeros((), dtype=torch.int64).share_memory_()
 
     def __call__(self, examples: dict[str, list]) -> dict[str, list]:
-        images, rows = image_files.read_images(examples[self.data_args.image_column_name], self.mode)
-        labels = [self.ids[examples[self.data_args.label_column_name][row]] for row in rows]
+        images, rows = image_files.read_images(examples, self.data_args.image_column_name, self.mode, self.stand_in)
+        labels = [self.ids[label] for label in rows[self.data_args.label_column_name]]
         if self.augment:
             images = [self.change(image) for image in images]
         pixel_values = self.processor(images, return_tensors="pt")["pixel_values"]
@@ -149,13 +164,19 @@ def main(args: list[str] | None = None) -> Trainer:
     for split, dataset in datasets.items():
         places, is_train = dict.fromkeys(names[split], f"{split} images"), split == "train"
         ids = class_names.number_names(places, config.id2label.values(), "The model")
-        pixel_values = PixelValues(setup, processor, [ids[name] for name in names[split]], augment=is_train)
-        if is_train:
-            callbacks.append(training.EpochCallback(pixel_values.epoch))
         if (data_args.max_train_samples if is_train else data_args.max_eval_samples) is not None:
             dataset = data_args.limit(split, dataset.shuffle(seed=training_args.seed))
         if data_args.dataset_name is not None:  # decoded by `PixelValues`, which knows the files
             dataset = dataset.cast_column(data_args.image_column_name, ImageColumn(decode=False))
+        check, stand_in = (data_args.image_column_name, mode_of(setup)), None
+        if is_train:
+            stand_in = image_files.first_readable(dataset, *check)
+        else:
+            dataset = image_files.readable_only(dataset, *check)
+        labels = [ids[name] for name in names[split]]
+        pixel_values = PixelValues(setup, processor, labels, augment=is_train, stand_in=stand_in)
+        if is_train:
+            callbacks.append(training.EpochCallback(pixel_values.epoch))
         datasets[split] = dataset.with_transform(pixel_values)
     options = {"callbacks": callbacks}
     if data_args.mixup:

@@ -130,19 +130,20 @@ class Inputs:
 
     Args:
         ids: the model's number for each class of the masks, and for pixels that do not count.
+        stand_in: the batch for one of which no image can be read.
     """
 
-    def __init__(self, processor, ids: dict[int, int]):
-        self.processor = processor
+    def __init__(self, processor, ids: dict[int, int], stand_in: dict[str, list] | None = None):
+        self.processor, self.stand_in = processor, stand_in
         self.ids = torch.zeros(IGNORED + 1, dtype=torch.int64)
         for number, label in ids.items():
             self.ids[number] = label
 
     def __call__(self, rows: dict[str, list]) -> dict[str, list]:
-        images, read = image_files.read_images(rows["image"], "RGB")
+        images, rows = image_files.read_images(rows, "image", "RGB", self.stand_in)
         if "mask" not in rows:
             return {"pixel_values": list(self.processor(images, return_tensors="pt")["pixel_values"])}
-        masks = [read_mask(os.fsdecode(rows["mask"][n])) for n in read]
+        masks = [read_mask(os.fsdecode(mask)) for mask in rows["mask"]]
         inputs = self.processor(images, segmentation_maps=masks, do_reduce_labels=False, return_tensors="pt")
         return {"pixel_values": list(inputs["pixel_values"]), "labels": list(self.ids[inputs["labels"]])}
 
@@ -231,7 +232,12 @@ def main(args: list[str] | None = None) -> Trainer:
         numbers = class_names.number_names(dict.fromkeys(own, f"{split} masks"), known, "The model")
         ids = {i: numbers[name] for i, name in enumerate(own)} | {IGNORED: config.semantic_loss_ignore_index}
         rows = {"image": [*map(os.fsencode, files[split])], "mask": [*map(os.fsencode, masks[split])]}
-        datasets[split] = Dataset.from_dict(rows).with_transform(Inputs(processor, ids))
+        dataset, stand_in = Dataset.from_dict(rows), None
+        if split == "train":
+            stand_in = image_files.first_readable(dataset, "image", "RGB")
+        else:
+            dataset = image_files.readable_only(dataset, "image", "RGB")
+        datasets[split] = dataset.with_transform(Inputs(processor, ids, stand_in))
     model = models.load_model(AutoModelForSemanticSegmentation, model_args, config)
     count = partial(count_pixels, ignore_index=config.semantic_loss_ignore_index)
     options = {"preprocess_logits_for_metrics": count}

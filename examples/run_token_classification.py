@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from datasets import Dataset, List
+from datasets import Dataset
 from sklearn.metrics import f1_score
 from training_lion.scripts import arguments, class_names, data_files, models, training
 from training_lion.scripts.arguments import option
@@ -98,7 +98,7 @@ def read_table(dataset: Dataset, name: str, has_tags: bool) -> Iterator[Sentence
             f'{name} has the columns {", ".join(dataset.column_names)}: rename those of words and tags to "tokens" '
             'and "tags".'
         )
-    if has_tags and not isinstance(dataset.features[column], List):
+    if has_tags and not isinstance(dataset.features[column], class_names.LISTS):
         raise ValueError(f'{name}, row 1, has the "{column}" {dataset[0][column]!r:.80}. Give a list of names.')
     tags = class_names.label_names(dataset, column, name) if has_tags else [None] * len(dataset)
     for number, (words, of_row) in enumerate(zip(dataset["tokens"], tags, strict=True), start=1):

@@ -15,7 +15,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 import training_lion.scripts  # noqa: F401 (before transformers, which it makes quiet)
-from hub_upload_lion.convert.in_place import fit_settings
+from hub_upload_lion.convert.encoder import fit_settings
 from hub_upload_lion.sentence_modules import SETTINGS
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer import losses

@@ -16,7 +16,7 @@ _MODULES = {
     "create_bundle": ".publish.bundle",
     "load_in_clean_process": ".publish.clean_process",
     "convert_checkpoint": ".convert.convert_checkpoint",
-    "convert_encoder": ".convert.in_place",
+    "convert_encoder": ".convert.encoder",
     "convert_original_state_dict": ".convert.original",
     "infer_config": ".convert.original",
     "numerics_report": ".verify",

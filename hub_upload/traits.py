@@ -4,10 +4,11 @@
 from transformers import PreTrainedModel
 
 from configuration_lion import AUTO_MODELS
+from configuration_lion.registry import find_mixer
 from modeling_lion.attention.implementation_names import attention_names
-from modeling_lion.linearized.attention_functions import FORMS_IN_PLACE
-from modeling_lion.linearized.branch import InPlaceHead
-from modeling_lion.linearized.config import InPlaceConfig
+from modeling_lion.linearized.attention_functions import LINEARIZED_FORMS
+from modeling_lion.linearized.branch import LinearBranch
+from modeling_lion.linearized.config import LinearizedConfig
 from modeling_lion.linearized.model_inputs import longest_text
 
 
@@ -27,6 +28,7 @@ class Traits:
         reference: the one that is the definition.
         paddings: where texts can be padded.
         has_linear_layers: whether any layer is linear.
+        has_weights: whether attention weights can be asked for.
         chunk_size: tokens of a chunk.
         exact_length: inputs of at most so many tokens are computed by softmax; 0 for none.
         longest_text: tokens, by a table of positions; `None` without a limit.
@@ -37,6 +39,7 @@ class Traits:
     default_form = "auto"
     reference = "eager"
     exact_length = 0
+    has_weights = True
 
     def __init__(self, model: PreTrainedModel):
         self.model, self.config = model, model.config
@@ -47,6 +50,8 @@ class Traits:
         self.modality = config.modality
         self.forms = {name: name for name in attention_names(config)}
         self.has_linear_layers = config.has_linear_layers
+        mixer = find_mixer(config.mixer_type)
+        self.has_weights = mixer.is_softmax or not config.uses_mixer_type or "eager" in mixer.forms
         self.paddings: tuple[str, ...] = (
             ("none", "right", "left", "interior") if self.modality == "text" else ("none",)
         )
@@ -61,7 +66,7 @@ class Traits:
         return 2 * self.chunk_size + self.chunk_size // 2 + 1
 
 
-class InPlaceTraits(Traits):
+class LinearizedTraits(Traits):
     """Properties of an encoder of transformers that became linear. Most number padding in front of a text, too."""
 
     default_form = "lion"
@@ -76,8 +81,8 @@ class InPlaceTraits(Traits):
                 f"A {type(self.model).__name__} reads `{self.model.main_input_name}`, for which the tools have no "
                 f"inputs: they have some for {', '.join(MODALITIES)}."
             )
-        self.forms = FORMS_IN_PLACE
-        self.has_linear_layers = any(isinstance(x, InPlaceHead) for x in self.model.modules())
+        self.forms = LINEARIZED_FORMS
+        self.has_linear_layers = any(isinstance(x, LinearBranch) for x in self.model.modules())
         self.paddings = ("none", "right") if self.modality == "text" else ("none",)
         self.exact_length = config.lion_exact_length
         self.longest_text = longest_text(self.model)
@@ -92,4 +97,4 @@ class InPlaceTraits(Traits):
 
 
 def traits_of(model: PreTrainedModel) -> Traits:
-    return (InPlaceTraits if isinstance(model.config, InPlaceConfig) else Traits)(model)
+    return (LinearizedTraits if isinstance(model.config, LinearizedConfig) else Traits)(model)

@@ -7,6 +7,7 @@ NaN.
 
 import argparse
 import math
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -18,9 +19,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from modeling_lion.attention.lion_attention import DECAYS_ONLY
 from modeling_lion.attention.reference import reference_attention
-from modeling_lion.linearized.branch import InPlaceHead, KeptAttention
-from modeling_lion.mixers.decay import FixedDecay
+from modeling_lion.linearized.branch import KeptAttention, LinearBranch
 from modeling_lion.modeling_lion import LionAttention
 from modeling_lion.sequence.layout import Layout
 
@@ -80,13 +81,19 @@ class Numerics:
 
 @dataclass(frozen=True)
 class KernelError:
-    """The largest absolute error of the encoder's outputs with one kernel, dtype and kind of padding."""
+    """
+    The largest absolute error of the encoder's outputs with one kernel, dtype and kind of padding.
+
+    Attributes:
+        failure: why nothing was computed, which is possible with a mixer from elsewhere; the error is then NaN.
+    """
 
     kernel: str
     dtype: str
     padding: str
     error: float
     tolerance: float
+    failure: str | None = None
 
     @property
     def passed(self) -> bool:
@@ -163,7 +170,8 @@ def verify_checkpoint(
         The errors by kernel, dtype and padding; `passed` of the result says whether all are within their tolerance.
 
     Raises:
-        ValueError: if it is no LION checkpoint, a dtype is not one of `ALLOWANCE`, or `file` cannot be read.
+        ValueError: if it is no LION checkpoint, a dtype is not one of `ALLOWANCE`, `file` cannot be read, or nothing
+            can be computed in float64.
         OSError: if it does not exist.
     """
     for dtype in dtypes:
@@ -175,32 +183,33 @@ def verify_checkpoint(
     # A Trainer saves the tokenizer in its output folder, in each checkpoint there, or in both.
     sources = [find_checkpoint(checkpoint), checkpoint] if Path(checkpoint).is_dir() else [checkpoint]
     samples = sample_inputs(reference_model, *sources, file=file, seed=seed, revision=revision)
-    reference = encode(reference_model, samples, "none")
+    try:
+        reference = encode(reference_model, samples, "none")
+    except Exception as error:
+        raise ValueError(
+            f"{checkpoint} cannot be computed in float64, with which all dtypes are compared ({in_words(error)})."
+        ) from error
     scale = max(float(x.abs().max()) for x in reference)
     paddings, kernels = traits.paddings, traits.forms
-
     measured: dict = {}
-    are_exact: list[bool] = []
+    are_exact: list[bool | None] = []
     for dtype in dict.fromkeys((*dtypes, "float32")):
         model = load_model(checkpoint, dtype=getattr(torch, dtype), revision=revision)
-        for kernel in dict.fromkeys((traits.reference, *(kernels if dtype in dtypes else ()))):
-            model.set_attn_implementation(kernel)
-            for padding in paddings if kernel in kernels else ("none",):
-                is_reference = (kernel, dtype, padding) == (traits.reference, "float64", "none")
-                outputs = reference if is_reference else encode(model, samples, padding)
-                measured[kernel, dtype, padding] = largest_error(outputs, reference)
+        found = errors_of(model, samples, reference, kernels if dtype in dtypes else ())
+        measured |= {(kernel, dtype, padding): error for (kernel, padding), error in found.items()}
         are_exact += map(partial(equals_softmax, model), samples)
     unit = {dtype: torch.finfo(getattr(torch, dtype)).eps for dtype in (*dtypes, "float32")}
-    rounding = {dtype: measured[traits.reference, dtype, "none"] for dtype in unit}
+    rounding = {dtype: measured[traits.reference, dtype, "none"][0] for dtype in unit}
     rounding["float64"] = rounding["float32"] * torch.finfo(torch.float64).eps / unit["float32"]
     tolerances = {
-        dtype: min(ALLOWANCE[dtype] * max(rounding[dtype], unit[dtype] * scale), COARSEST * scale) for dtype in dtypes
+        dtype: min(ALLOWANCE[dtype] * max(unit[dtype] * scale, rounding[dtype]), COARSEST * scale) for dtype in dtypes
     }
     errors = tuple(
-        KernelError(kernel, dtype, padding, measured[kernel, dtype, padding], tolerances[dtype])
+        KernelError(kernel, dtype, padding, error, tolerances[dtype], failure)
         for dtype in dtypes
         for kernel in kernels
         for padding in paddings
+        for error, failure in [measured[kernel, dtype, padding]]
     )
     sizes = ", ".join("x".join(map(str, x.shape)) for x in samples)
     kind = "images of size" if traits.modality == "image" else "sequences of length"
@@ -208,6 +217,30 @@ def verify_checkpoint(
     numerics = numerics_report(reference_model, samples)
     is_exact = min((found for found in are_exact if found is not None), default=None)
     return Verification(errors, scale, inputs, numerics, traits.exact_length, is_exact)
+
+
+def errors_of(
+    model: PreTrainedModel, samples: list[Tensor], reference: list[Tensor], kernels: Iterable[str]
+) -> dict[tuple[str, str], tuple[float, str | None]]:
+    """
+    The largest error and `None`, or NaN and why nothing was computed: for each kernel and padding, and for the
+    reference form without padding.
+    """
+    traits = traits_of(model)
+    found: dict[tuple[str, str], tuple[float, str | None]] = {}
+    for kernel in dict.fromkeys((traits.reference, *kernels)):
+        model.set_attn_implementation(kernel)
+        for padding in traits.paddings if kernel in kernels else ("none",):
+            try:
+                found[kernel, padding] = largest_error(encode(model, samples, padding), reference), None
+            except Exception as error:  # of any class: the code may be anybody's
+                found[kernel, padding] = math.nan, in_words(error)
+    return found
+
+
+def in_words(error: Exception) -> str:
+    """The class and the first line of an error."""
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
 
 
 @torch.no_grad()
@@ -265,10 +298,10 @@ def numerics_report(model: PreTrainedModel, samples: list[Tensor]) -> Numerics:
     bad_modules = []
 
     def look(module, args, kwargs, output):
-        if isinstance(module, LionAttention) and module.mixer.is_linear:
+        if isinstance(module, LionAttention) and module.mixer.needs == DECAYS_ONLY:
             reports.setdefault(module, []).append(head_numbers(module, *args, **kwargs))
-        elif isinstance(module, InPlaceHead):
-            reports.setdefault(module, []).append(in_place_numbers(module, *args, output=output[0]))
+        elif isinstance(module, LinearBranch):
+            reports.setdefault(module, []).append(linearized_numbers(module, *args, output=output[0]))
         output = output[0] if isinstance(output, tuple) else output
         if isinstance(output, Tensor) and not output.isfinite().all():
             bad_modules.append(names[module])
@@ -279,7 +312,7 @@ def numerics_report(model: PreTrainedModel, samples: list[Tensor]) -> Numerics:
         for sample in samples:
             model.base_model(**model_batches(model, [sample], "none")[0])
     divides = getattr(model.config, "normalization", None) == "sum"
-    attentions = (module for module in names if isinstance(module, LionAttention | InPlaceHead | KeptAttention))
+    attentions = (module for module in names if isinstance(module, LionAttention | LinearBranch | KeptAttention))
     heads = [
         HeadNumerics(layer, head, decay, denominator if divides else None, int(bad) if bad < math.inf else None)
         for layer, attention in enumerate(attentions)
@@ -309,12 +342,14 @@ def head_numbers(attention: LionAttention, hidden_states: Tensor, layout: Layout
     return torch.stack([decays.amin(-1), denominators.abs().amin(-1), first.to(decays.dtype)], dim=-1)
 
 
-def in_place_numbers(head: InPlaceHead, query: Tensor, key: Tensor, value: Tensor, *others, output: Tensor) -> Tensor:
+def linearized_numbers(
+    head: LinearBranch, query: Tensor, key: Tensor, value: Tensor, *others, output: Tensor
+) -> Tensor:
     """`head_numbers` of an encoder that became linear, without denominators: they are sums of positive numbers."""
     heads = query.shape[1]
     decays = torch.ones(heads, dtype=query.dtype)
     if head.decay is not None:
-        log_decay = head.decay(key.transpose(1, 2) if isinstance(head.decay, FixedDecay) else key)  # (heads,), or more
+        log_decay = head.decay(key.transpose(1, 2))  # (heads,), or more
         decays = (log_decay if log_decay.dim() == 1 else log_decay.amin((0, 2))).exp().to(query.dtype)
     bad = ~output.isfinite().all(-1).all(0).transpose(0, 1)  # (heads, length)
     first = torch.where(bad.any(-1), bad.int().argmax(-1), math.inf)
@@ -326,8 +361,9 @@ def verification_table(verification: Verification) -> list[list[str]]:
     paddings = dict.fromkeys(e.padding for e in verification.errors)
     rows = [["kernel", "dtype", *(f"padding: {p}" for p in paddings), "tolerance", ""]]
     for (kernel, dtype), entries in verification.by_kernel().items():
-        verdict = "ok" if all(e.passed for e in entries) else "FAILED"
-        errors = (f"{e.error:.1e}" for e in entries)
+        failure = next((e.failure for e in entries if e.failure is not None), "")
+        verdict = "ok" if all(e.passed for e in entries) else f"FAILED {failure}".rstrip()
+        errors = ("-" if e.failure else f"{e.error:.1e}" for e in entries)
         rows.append([kernel, dtype, *errors, f"{entries[0].tolerance:.1e}", verdict])
     return rows
 

@@ -20,8 +20,10 @@ from configuration_lion import AUTO_MODELS, LionConfig, lion_preset
 
 from . import modeling_lion
 from .attention.report import AttentionReport
+from .linearized import branch
+from .linearized.branch import LinearBranch
 from .linearized.classes import class_by_name, make_configs_lazily
-from .linearized.config import InPlaceConfig
+from .linearized.config import LinearizedConfig
 from .linearized.linearize import linearize
 from .linearized.lion_local import register_lion_local
 from .mixers import decay
@@ -44,11 +46,14 @@ for old_name, new_name in (
     ("modeling_lion.configuration_lion", "configuration_lion.configuration_lion"),
     ("modeling_lion.in_transformers.in_place_classes", "modeling_lion.linearized.classes"),
     ("modeling_lion.in_transformers.in_place_head", "modeling_lion.linearized.branch"),
-    ("modeling_lion.in_transformers.model_inputs", "modeling_lion.linearized.model_inputs"),
 ):
     sys.modules[old_name] = import_module(new_name)
-for moved in (DecayGate, SelectiveMixer):
-    setattr(decay, moved.__name__, moved)
+for former_home, old_name, moved in (
+    (decay, "DecayGate", DecayGate),
+    (decay, "SelectiveMixer", SelectiveMixer),
+    (branch, "InPlaceHead", LinearBranch),
+):
+    setattr(former_home, old_name, moved)
 register_lion_local()
 make_configs_lazily()
 AutoConfig.register("lion", LionConfig, exist_ok=True)
@@ -56,7 +61,7 @@ AutoTokenizer.register(LionConfig, tokenizer_class=LionTokenizer, exist_ok=True)
 if IMAGE_PROCESSORS:
     AutoImageProcessor.register(LionConfig, image_processor_classes=IMAGE_PROCESSORS, exist_ok=True)
 # Saving also writes the code, so that others can load what save_pretrained() and push_to_hub() wrote.
-for saved in (LionConfig, InPlaceConfig, LionTokenizer, LionGrayscaleImageProcessorPil):
+for saved in (LionConfig, LinearizedConfig, LionTokenizer, LionGrayscaleImageProcessorPil):
     saved.write_code = staticmethod(write_portable_code)
 for models in AUTO_MODELS.values():
     for auto_class, model_name in models.items():

@@ -91,15 +91,15 @@ def check_mixer_weights(name: str, config: PreTrainedConfig, unexpected: list[st
             layer, is_mixers, weight = weight_name.partition(".mixer.")
             is_bias = weight in ("q_proj.bias", "k_proj.bias", "v_proj.bias")  # a different `qkv_bias`
             # If a whole layer is unexpected or missing, its mixer is not a different one.
-            if is_mixers and not is_bias and f"{layer}.mixer.q_proj.weight" not in weights:
+            if is_mixers and not is_bias and f"{layer}.o_proj.weight" not in weights:
                 others.append(weight_name)
     if others:
         raise ValueError(
             f"The weights in {name} are of another mixer than `mixer_type` {config.mixer_type!r}, or of another "
-            f"`feature_map` than {config.feature_map!r}, `local_window` than {config.local_window}, `conv_kernel` "
-            f"than {config.conv_kernel} or `layer_types` than {config.layer_types}: they differ in "
-            f"{', '.join(sorted(others)[:3])}{', …' if len(others) > 3 else ''}. Load them with the configuration "
-            "they were saved with. To initialise these on purpose, make the model from the configuration and call "
+            f"`feature_map` than {config.feature_map!r}, `conv_kernel` than {config.conv_kernel} or `layer_types` "
+            f"than {config.layer_types}: they differ in {', '.join(sorted(others)[:3])}"
+            f"{', …' if len(others) > 3 else ''}. Load them with the configuration they were saved with. To "
+            "initialise these on purpose, make the model from the configuration and call "
             "load_state_dict(state_dict, strict=False)."
         )
 
@@ -142,7 +142,4 @@ class LoadedModel(ModelPart):
         parts = {part for name, _ in self.named_parameters() for part in name.split(".")}
         self._keep_in_fp32_modules_strict = {part for part in parts if part.startswith("decay")}
         # Modules that quantisers skip; some match these patterns with names of modules, some with names of parameters.
-        # The gate of a window has one output per head, fewer than 4-bit blocks need on a CPU.
-        self._keep_in_fp32_modules = {
-            f".*{part}" for part in self._keep_in_fp32_modules_strict | {"window_gate"} & parts
-        }
+        self._keep_in_fp32_modules = {f".*{part}" for part in self._keep_in_fp32_modules_strict}

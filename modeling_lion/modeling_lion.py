@@ -13,7 +13,7 @@
 # limitations under the License.
 """PyTorch LION model (Afzal et al., arXiv 2502.16249): bidirectional linear attention for text and images."""
 
-from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -43,13 +43,12 @@ from configuration_lion.configuration_lion import LionConfig
 from configuration_lion.registry import find_mixer
 
 from .attention.implementation_names import (
-    FORMS,
     SupportsSoftmax,
+    attention_names,
     check_softmax_attention,
-    name_of_linear_attention,
+    name_of_form,
     name_of_softmax_attention,
 )
-from .attention.lion_attention import lion_attention
 from .attention.plan import CallPlan
 from .attention.report import AttentionReport, attention_report
 from .attention.tracing import is_readable
@@ -57,7 +56,7 @@ from .blocks import LionMaskedLMHead, LionMLP, LionPooler, make_norm
 from .embeddings import LionImageEmbeddings, LionTextEmbeddings, join_patches, patch_grid
 from .loading import LoadedModel, check_config
 from .mixers.mixer import Mixer, check_own_weights, init_own_weights, start_by_fan_in
-from .mixers.softmax import SlidingMixer, SoftmaxMixer
+from .mixers.softmax import SlidingMixer, SoftmaxMixer, eager_softmax
 from .sequence.input_checks import check_inputs, check_one_row
 from .sequence.layout import Layout, text_layout
 from .sequence.rotary import rotary_embeddings, rotary_tables
@@ -76,11 +75,9 @@ def mixer_class(config: LionConfig, layer_type: str) -> type[Mixer]:
     return SoftmaxMixer if is_softmax else find_mixer(config.mixer_type)
 
 
-# LION's own interface: no other model in the process can be given one of these names by mistake. "eager",
-# transformers' name for a form that returns weights, is not registered but passed as the default.
+# transformers' functions, for softmax. The forms of other mixers (`Mixer.forms`) are not registered: no other model in
+# the process can be given one of their names by mistake.
 ALL_ATTENTION_FUNCTIONS = AttentionInterface()
-for _form in FORMS:
-    ALL_ATTENTION_FUNCTIONS[_form] = partial(lion_attention, form=_form)
 
 
 class LionAttention(nn.Module):
@@ -117,14 +114,14 @@ class LionAttention(nn.Module):
             raise ValueError("Layers take no `attention_mask`: give `layout`, or call the model.")
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
         name = self.mixer.attention_name(bool(output_attentions))
-        attention = ALL_ATTENTION_FUNCTIONS.get_interface(name, self.mixer.eager_attention)
-        call = self.mixer(hidden_states, layout, memory, attention)
+        attention = self.mixer.forms.get(name)
+        if attention is None and name:
+            attention = ALL_ATTENTION_FUNCTIONS.get_interface(name, eager_softmax)
+        call = self.mixer(hidden_states, layout, memory=memory, attention=attention)
         output = call.attention(*call.inputs)
         output, weights = output if isinstance(output, tuple) else (output, None)
         if weights is None and output_attentions:
             weights = self.mixer.weights(call, layout)
-        if call.window is not None:
-            output, weights = call.window.join(output, weights)
         if self.mixer.has_heads_first:
             output = output.transpose(1, 2)
         return layout.by_token(self.project, output.flatten(2)), weights, call.memory
@@ -207,9 +204,9 @@ class LionPreTrainedModel(LoadedModel, SequenceParallelModel, PreTrainedModel):
         self._no_split_modules = ["LionLayer"] + ["LionImageEmbeddings"] * (config.modality == "image")
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        is_form = requested_attention in (None, *FORMS, "eager")
-        if not self.config.has_softmax_layers or self.config.has_linear_layers and is_form:
-            return name_of_linear_attention(requested_attention)
+        is_form = self.config.uses_mixer_type and requested_attention in (None, "eager", *attention_names(self.config))
+        if not self.config.has_softmax_layers or is_form and not find_mixer(self.config.mixer_type).is_softmax:
+            return name_of_form(requested_attention, self.config)
         requested_attention = name_of_softmax_attention(requested_attention, self.config)
         chosen = super().get_correct_attn_implementation(requested_attention, is_init_check)
         possible = mixer_class(self.config, "full_attention").attention_functions
@@ -318,12 +315,12 @@ class LionModel(LionPreTrainedModel):
         given = input_ids, inputs_embeds, pixel_values, position_ids, cu_seq_lens_q, kwargs.get("past_key_values")
         check_inputs(self.config, *given)
         if self.is_text:
-            inputs = input_ids if inputs_embeds is None else inputs_embeds
+            inputs: Any = input_ids if inputs_embeds is None else inputs_embeds
             tokens, shape = read_text(inputs, attention_mask, position_ids, cu_seq_lens_q), inputs.shape[:2]
             if is_one_row := tokens.differ_by_row(shape[1]):
                 check_one_row(self.config, kwargs)
-                given = input_ids, token_type_ids, inputs_embeds, inputs
-                input_ids, token_type_ids, inputs_embeds, inputs = (in_one_row(x, shape[0]) for x in given)
+                rows = input_ids, token_type_ids, inputs_embeds, inputs
+                input_ids, token_type_ids, inputs_embeds, inputs = (in_one_row(x, shape[0]) for x in rows)
                 tokens = tokens.in_one_row(shape[0])
             layout = text_layout(self.config, inputs, tokens)
             if self.sequence_group is not None:

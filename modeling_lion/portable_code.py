@@ -41,6 +41,7 @@ NOT_SHIPPED = (
     "configuration_lion.presets",
     "modeling_lion.linearized.linearize",
     "modeling_lion.linearized.probe",
+    "modeling_lion.mixers.import_mixers",
     "modeling_lion.portable_code",
     "tokenization_lion.image_processing_lion",
 )

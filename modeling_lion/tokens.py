@@ -178,8 +178,36 @@ class Tokens:
         Yields:
             Indices of tokens, counted through all rows, and which of them are real, `(sequences, longest)` each.
         """
+        real, starts, lengths = self.real_by_sequence(like)
+        sizes = lengths.clamp(min=1).log2().ceil().long().where(lengths > 0, -1)
+        for size in sizes[sizes >= 0].unique().tolist():
+            some = (sizes == size).nonzero().flatten()
+            position = torch.arange(int(lengths[some].max()), device=like.device)
+            token = (starts[some].unsqueeze(1) + position).clamp(max=len(real) - 1)
+            yield real[token], position < lengths[some].unsqueeze(1)
+
+    def equal_sequences(self, like: Tensor) -> Iterator[Tensor]:
+        """
+        All sequences that have real tokens, without padding: those of one length come together.
+
+        Args:
+            like: `(batch, length, ...)`, for its shape and device.
+
+        Yields:
+            Indices of tokens, counted through all rows, `(sequences, length)`.
+        """
+        real, starts, lengths = self.real_by_sequence(like)
+        for length in lengths[lengths > 0].unique().tolist():
+            yield real[starts[lengths == length].unsqueeze(1) + torch.arange(length, device=like.device)]
+
+    def real_by_sequence(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """
+        The indices of all real tokens, counted through all rows; and where among them each sequence begins, and how
+        many it has, `(all sequences of all rows,)`.
+        """
         batch, length = like.shape[:2]
-        borders = self.cu_seqlens.to(like.device).long()
+        borders = torch.tensor([0, length]) if self.cu_seqlens is None else self.cu_seqlens
+        borders = borders.to(like.device).long()
         if not self.differ_by_row(length):
             starts = torch.arange(batch, device=like.device).unsqueeze(1) * length
             borders = torch.cat(((starts + borders[:-1]).flatten(), starts[-1] + length))
@@ -187,13 +215,7 @@ class Tokens:
         real = real if self.is_real is None else real[self.is_real.flatten()]
         sequence = torch.searchsorted(borders, real, right=True) - 1
         lengths = torch.bincount(sequence, minlength=len(borders) - 1)
-        starts = lengths.cumsum(0) - lengths
-        sizes = lengths.clamp(min=1).log2().ceil().long().where(lengths > 0, -1)
-        for size in sizes[sizes >= 0].unique().tolist():
-            some = (sizes == size).nonzero().flatten()
-            position = torch.arange(int(lengths[some].max()), device=like.device)
-            token = (starts[some].unsqueeze(1) + position).clamp(max=len(real) - 1)
-            yield real[token], position < lengths[some].unsqueeze(1)
+        return real, lengths.cumsum(0) - lengths, lengths
 
     def in_one_row(self, batch: int) -> "Tokens":
         """All rows one after the other as a single one, for borders that differ by row. Without an `order`."""

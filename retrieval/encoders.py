@@ -12,14 +12,17 @@ from transformers import PreTrainedModel
 
 from modeling_lion import encode_passages
 from modeling_lion.attention.numerics import has_fast_bfloat16
+from modeling_lion.linearized.config import LinearizedConfig
+from modeling_lion.linearized.model_inputs import longest_text
 
 from .documents import Document
-from .passages import LONGEST, PassageEncoder
+from .passages import LONGEST, PassageEncoder, document_prompt
 from .sources import base_of_adapter, check_source
 
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
+NO_LIMIT = 10**9  # tokens; tokenizers have more for none
 
 
 def load_encoder(
@@ -50,12 +53,26 @@ def load_encoder(
     options = {"trust_remote_code": trust_remote_code, "revision": revision}
     base = base or base_of_adapter(source)
     if base is None:
-        return SentenceTransformer(str(source), model_kwargs={"dtype": dtype}, **options).eval()
-    encoder = SentenceTransformer(base, model_kwargs={"dtype": torch.float32}, **options)
+        return as_long_as_saved(SentenceTransformer(str(source), model_kwargs={"dtype": dtype}, **options).eval())
+    encoder = as_long_as_saved(SentenceTransformer(base, model_kwargs={"dtype": torch.float32}, **options))
     encoder[0].model = merge_adapter(encoder[0].model, source, dtype)
     for module in list(encoder)[1:]:
         module.to(dtype)
     return encoder.eval()
+
+
+def as_long_as_saved(encoder: "SentenceTransformer") -> "SentenceTransformer":
+    """
+    Let an encoder that became linear read texts as long as when it was saved: sentence-transformers saves the number
+    with the tokenizer, and cuts at the table of positions after it has loaded it.
+    """
+    network = getattr(encoder[0], "model", None)
+    config, tokenizer = getattr(network, "config", None), getattr(encoder[0], "tokenizer", None)
+    if isinstance(config, LinearizedConfig) and tokenizer is not None and longest_text(network) is None:
+        saved = tokenizer.init_kwargs.get("model_max_length") or NO_LIMIT
+        if encoder.max_seq_length == getattr(config, "max_position_embeddings", None):
+            encoder.max_seq_length = min(saved, NO_LIMIT)
+    return encoder
 
 
 def merge_adapter(model: PreTrainedModel, folder: str | Path, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
@@ -87,10 +104,54 @@ def merge_adapter(model: PreTrainedModel, folder: str | Path, dtype: torch.dtype
     return model
 
 
-def unit_vectors(encoder: "SentenceTransformer", texts: list[str], batch_size: int = 32) -> Tensor:
-    """The vectors of texts by an encoder: `(number of texts, size)`, float32, of length 1, on the CPU."""
+# Of vectors that are kept: another number says that texts are read in another way. 2: with the encoder's prompts.
+READING = 2
+
+
+def unit_vectors(encoder: "SentenceTransformer", texts: list[str], batch_size: int = 32, kind: str = "") -> Tensor:
+    """
+    The vectors of texts by an encoder: `(number of texts, size)`, float32, of length 1, on the CPU.
+
+    Args:
+        kind: "query" or "document" for the prompts of these; by default the encoder's default prompt, if it has one.
+    """
     options = {"batch_size": batch_size, "convert_to_tensor": True, "show_progress_bar": False}
-    return encoder.encode(texts, normalize_embeddings=True, **options).float().cpu()
+    encode = getattr(encoder, f"encode_{kind}") if kind else encoder.encode
+    return encode(texts, normalize_embeddings=True, **options).float().cpu()
+
+
+def tokens_cut(encoder: "SentenceTransformer", texts: Sequence[str], prompt: str = "") -> np.ndarray:
+    """How many tokens of each text an encoder of sentence-transformers does not read, `(texts,)`, int64."""
+    longest, found = encoder.max_seq_length, np.zeros(len(texts), int)
+    if longest is None or getattr(encoder, "tokenizer", None) is None:
+        return found
+    # A token has at least one byte, but for the few special ones.
+    long = [n for n, text in enumerate(texts) if len(text.encode("utf-8", "replace")) + len(prompt) + 8 > longest]
+    if long:
+        options = {"return_attention_mask": False, "verbose": False, "truncation": False}
+        ids = encoder.tokenizer([prompt + texts[n] for n in long], **options)["input_ids"]
+        found[long] = [max(0, len(x) - longest) for x in ids]
+    return found
+
+
+class Cut:
+    """How many tokens of how many texts were not read, since the texts are too long for an encoder."""
+
+    def __init__(self):
+        self.texts = self.tokens = 0
+
+    def add(self, tokens: np.ndarray) -> None:
+        self.texts, self.tokens = self.texts + int((tokens > 0).sum()), self.tokens + int(tokens.sum())
+
+    def sentence(self, kind: str = "text") -> str:
+        """For people; empty if nothing was cut."""
+        if not self.texts:
+            return ""
+        tokens, texts = (
+            f"{self.tokens:,} token{'s' * (self.tokens > 1)}",
+            f"{self.texts:,} {kind}{'s' * (self.texts > 1)}",
+        )
+        return f"{tokens} of {texts} were not read: longer than the encoder reads at once."
 
 
 class Encoder(Protocol):
@@ -99,12 +160,17 @@ class Encoder(Protocol):
 
     Attributes:
         in_pieces: whether the vector of a passage depends on that passage and the name of its document alone.
+        cut: of what was not read until now.
     """
 
     in_pieces: bool
+    cut: Cut
+
+    def encode_queries(self, texts: Sequence[str]) -> Tensor:
+        """Vectors of queries, `(texts, size)`."""
 
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
-        """Vectors of queries or lines, `(texts, size)`."""
+        """Vectors of lines of documents, `(texts, size)`."""
 
     def encode_documents(self, documents: Sequence[Document]) -> list[Tensor]:
         """For each document `(passages, size)`."""
@@ -112,7 +178,7 @@ class Encoder(Protocol):
 
 class SentenceEncoder:
     """
-    An encoder of sentence-transformers.
+    An encoder of sentence-transformers, with its prompts.
 
     Args:
         encoder: set to inference.
@@ -121,7 +187,8 @@ class SentenceEncoder:
     """
 
     def __init__(self, encoder: "SentenceTransformer", in_pieces: bool = False):
-        self.encoder, self.in_pieces = encoder.eval(), in_pieces
+        self.encoder, self.in_pieces, self.cut = encoder.eval(), in_pieces, Cut()
+        self.prompt = document_prompt(encoder)
         try:
             # Packed without padding, unless the encoder cuts off what would be read.
             model = PassageEncoder(encoder)
@@ -129,32 +196,55 @@ class SentenceEncoder:
         except ValueError:  # no LION, or another pooling
             self.in_pieces, self.can_pack = True, False
 
+    def encode_queries(self, texts: Sequence[str]) -> Tensor:
+        self.cut.add(tokens_cut(self.encoder, texts, (getattr(self.encoder, "prompts", None) or {}).get("query", "")))
+        return unit_vectors(self.encoder, list(texts), kind="query")
+
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
-        return unit_vectors(self.encoder, list(texts))
+        return unit_vectors(self.encoder, list(texts), kind="document")
 
     def encode_documents(self, documents: Sequence[Document]) -> list[Tensor]:
-        if self.in_pieces:
-            pieces = [
-                x.text[first:end] if x.name is None else f"{x.name}: {x.text[first:end]}"
-                for x in documents
-                for first, end in x.spans
-            ]
-            if not self.can_pack:
-                vectors = unit_vectors(self.encoder, pieces)
-            else:
-                # The mean of all tokens, [CLS] and [SEP] too, as sentence-transformers pools.
-                found = encode_passages(self.encoder, pieces, [[]] * len(pieces)).document_vectors
-                vectors = torch.from_numpy(unit(found))
-            return list(vectors.split([len(document.spans) for document in documents]))
-        found: dict[int, Tensor] = {}
+        return self.encode_and_count(documents)[0]
+
+    def encode_and_count(self, documents: Sequence[Document]) -> tuple[list[Tensor], list[np.ndarray]]:
+        """Of each document the vectors of its passages, and how many tokens of each were not read, `(passages,)`."""
+        vectors, cut = self.pieces(documents) if self.in_pieces else self.in_one_pass(documents)
+        for tokens in cut:
+            self.cut.add(tokens)
+        return vectors, cut
+
+    def pieces(self, documents: Sequence[Document]) -> tuple[list[Tensor], list[np.ndarray]]:
+        """`encode_and_count`, each passage by itself."""
+        pieces = [
+            x.text[first:end] if x.name is None else f"{x.name}: {x.text[first:end]}"
+            for x in documents
+            for first, end in x.spans
+        ]
+        if not self.can_pack:
+            vectors, cut = unit_vectors(self.encoder, pieces, kind="document"), self.tokens_cut(pieces)
+        else:
+            # The mean of all tokens, special ones too, as sentence-transformers pools.
+            found = encode_passages(self.encoder, pieces, [[]] * len(pieces)).document_vectors
+            vectors, cut = torch.from_numpy(unit(found)), np.zeros(len(pieces), int)
+        lengths = [len(document.spans) for document in documents]
+        return list(vectors.split(lengths)), np.split(cut, np.cumsum(lengths)[:-1])
+
+    def in_one_pass(self, documents: Sequence[Document]) -> tuple[list[Tensor], list[np.ndarray]]:
+        """`encode_and_count`, each passage within its document."""
+        vectors: dict[int, Tensor] = {}
+        cut: dict[int, np.ndarray] = {}
         for is_named in (True, False):
             chosen = {n: x for n, x in enumerate(documents) if (x.name is not None) == is_named}
             if chosen:
                 names, texts, spans, _ = zip(*chosen.values(), strict=True)
-                names = names if is_named else None
-                vectors = torch.from_numpy(unit(encode_passages(self.encoder, texts, spans, names=names).vectors))
-                found |= zip(chosen, vectors.split([len(x) for x in spans]), strict=True)
-        return [found[n] for n in range(len(documents))]
+                found = encode_passages(self.encoder, texts, spans, names=names if is_named else None)
+                lengths = [len(x) for x in spans]
+                vectors |= zip(chosen, torch.from_numpy(unit(found.vectors)).split(lengths), strict=True)
+                cut |= zip(chosen, np.split(found.cut_tokens, np.cumsum(lengths)[:-1]), strict=True)
+        return [vectors[n] for n in range(len(documents))], [cut[n] for n in range(len(documents))]
+
+    def tokens_cut(self, texts: Sequence[str]) -> np.ndarray:
+        return tokens_cut(self.encoder, texts, self.prompt)
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from modeling_lion.linearized.config import InPlaceConfig, is_lion
+from modeling_lion.linearized.config import LinearizedConfig, is_lion
 from modeling_lion.linearized.model_inputs import longest_text
 
 
@@ -85,12 +85,15 @@ class EncodedPassages:
         documents: `(passages,)`, int64, the index of each passage's document.
         spans: `(passages, 2)`, int64, the first character of a passage in its document and the one behind its last.
         document_vectors: `(documents, size)`, float32, one vector for each document as a whole.
+        cut_tokens: `(passages,)`, int64, how many tokens at its end a passage lost, since a part of its document ended
+            there (`max_document_tokens`, or the longest text of the encoder).
     """
 
     vectors: np.ndarray
     documents: np.ndarray
     spans: np.ndarray
     document_vectors: np.ndarray
+    cut_tokens: np.ndarray
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -111,16 +114,32 @@ class TokenRow:
         input_ids: with special tokens.
         passages: indices of the passages in it, among those of the document.
         spans: `(passages, 2)`, the first token of each and the one behind its last.
+        cut_tokens: `(passages,)`, tokens of each behind the end of the row.
     """
 
     document: int
     input_ids: list[int]
     passages: np.ndarray
     spans: np.ndarray
+    cut_tokens: np.ndarray
+
+
+def special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
+    """What a tokenizer puts before and behind a text: [CLS] and [SEP], or one of both, or others, or nothing."""
+    encoded = tokenizer("a", return_attention_mask=False, verbose=False)
+    ids, sources = encoded["input_ids"], encoded.sequence_ids(0)
+    of_text = [n for n, source in enumerate(sources) if source is not None] or [len(ids)]
+    return ids[: of_text[0]], ids[of_text[-1] + 1 :]
 
 
 def token_rows(
-    tokenizer: PreTrainedTokenizerBase, document: int, text: str, spans: Spans, name: str | None, longest: int
+    tokenizer: PreTrainedTokenizerBase,
+    document: int,
+    text: str,
+    spans: Spans,
+    name: str | None,
+    longest: int,
+    prompt: str = "",
 ) -> Iterator[TokenRow]:
     """
     A document in rows of at most `longest` tokens, cut in front of a passage where that is possible.
@@ -128,13 +147,19 @@ def token_rows(
     Args:
         document: its index.
         spans, name: as `encode_passages` takes them, of this document.
+        prompt: stands in front of each row, and is of no passage.
 
     Raises:
-        ValueError: if a span is empty or not within the text, or if passages overlap and have a name.
+        ValueError: if a span is empty or not within the text, if passages overlap and have a name, or if the prompt
+            leaves no room for the text.
     """
     options = {"add_special_tokens": False, "return_attention_mask": False, "verbose": False}
-    encoded = tokenizer(text, return_offsets_mapping=True, **options)
+    prefix, suffix = special_tokens(tokenizer)
+    encoded = tokenizer(prompt + text, return_offsets_mapping=True, **options)
     ids, offsets = np.array(encoded["input_ids"], int), np.array(encoded["offset_mapping"], int).reshape(-1, 2)
+    offsets = offsets - len(prompt)
+    in_prompt = int(np.searchsorted(offsets[:, 1], 0, side="right")) if prompt else 0
+    prefix, ids, offsets = [*prefix, *ids[:in_prompt].tolist()], ids[in_prompt:], offsets[in_prompt:]
     for first, end in spans:
         if not 0 <= first < end <= len(text):
             raise ValueError(
@@ -153,7 +178,12 @@ def token_rows(
         ids = np.insert(ids, named.repeat(len(in_front)), np.tile(in_front, len(named)))
         starts = starts + len(in_front) * np.searchsorted(named, starts)
         ends = ends + len(in_front) * np.searchsorted(named, ends)
-    room = longest - 2  # without special tokens
+    room = longest - len(prefix) - len(suffix)
+    if room < 1:
+        raise ValueError(
+            f"Rows of {longest} tokens have no room for a text: {len(prefix)} tokens stand before it, a prompt "
+            f"included, and {len(suffix)} behind it."
+        )
     borders = [0]
     while len(ids) - borders[-1] > room:
         limit = borders[-1] + room
@@ -161,9 +191,17 @@ def token_rows(
     row_of_passage = np.searchsorted(borders, starts, side="right") - 1
     for row, (first, end) in enumerate(zip(borders, [*borders[1:], len(ids)], strict=True)):
         (passages,) = np.nonzero(row_of_passage == row)
-        within = np.stack((starts[passages], np.minimum(ends[passages], end)), axis=1) - first + 1
-        input_ids = [tokenizer.cls_token_id, *ids[first:end].tolist(), tokenizer.sep_token_id]
-        yield TokenRow(document, input_ids, passages, within)
+        within = np.stack((starts[passages], np.minimum(ends[passages], end)), axis=1) - first + len(prefix)
+        input_ids = [*prefix, *ids[first:end].tolist(), *suffix]
+        if input_ids:  # not of an empty text without special tokens
+            yield TokenRow(document, input_ids, passages, within, np.maximum(ends[passages] - end, 0))
+
+
+def document_prompt(encoder: Any) -> str:
+    """What `encode_document` of an encoder of sentence-transformers puts in front of a text, "" for nothing."""
+    prompts = getattr(encoder, "prompts", None) or {}
+    names = ("document", "passage", "corpus", getattr(encoder, "default_prompt_name", None))
+    return next((prompts[name] for name in names if name in prompts), None) or ""
 
 
 class PassageEncoder:
@@ -182,10 +220,11 @@ class PassageEncoder:
             from sentence_transformers import SentenceTransformer  # an extra, which other encoders do not need
 
             encoder = SentenceTransformer(str(encoder))
-        self.size = getattr(encoder, "truncate_dim", None)
+        self.size, self.prompt = getattr(encoder, "truncate_dim", None), ""
         if isinstance(encoder, tuple):
             (self.model, self.tokenizer), pooling_mode, self.modules = encoder, "mean", []
         else:
+            self.prompt = document_prompt(encoder)
             transformer, *modules = encoder
             self.model, self.tokenizer = getattr(transformer, "auto_model", transformer), encoder.tokenizer
             pooling_mode, self.modules = getattr(modules[0], "pooling_mode", None) if modules else None, modules[1:]
@@ -198,12 +237,14 @@ class PassageEncoder:
                 "The vector of a passage is the mean of its tokens, and this encoder has another pooling "
                 f"({pooling_mode}): give one whose `pooling_mode` is 'mean'."
             )
+        if self.prompt and not getattr(modules[0], "include_prompt", True):
+            raise ValueError("This encoder leaves its prompt out of the mean of tokens, which is not done here.")
         self.model = self.model.base_model
         config = self.model.config
-        is_in_place = isinstance(config, InPlaceConfig)
-        self.longest_text = longest_text(self.model) if is_in_place else config.longest_text
+        is_linearized = isinstance(config, LinearizedConfig)
+        self.longest_text = longest_text(self.model) if is_linearized else config.longest_text
         # Positions of a text begin with the first of the table. Some encoders take none, and read rows one by one.
-        table = config.lion_position_table if is_in_place else None
+        table = config.lion_position_table if is_linearized else None
         self.first_position = 0 if table is None else table[1]
         self.can_pack = "position_ids" in signature(self.model.forward).parameters
         if not getattr(self.tokenizer, "is_fast", False):
@@ -250,8 +291,9 @@ def encode_passages(
     Encode the passages of documents, each document in one pass ("late chunking"): the vector of a passage is the mean
     of its tokens, which have read the text around it.
 
-    Short documents are packed without padding. A row of more than 131,072 tokens is computed in segments
-    (`LionModel.encode_long`).
+    The prompt of an encoder for documents (`encode_document`) stands in front of each document, and of each of its
+    parts; it is in the vector of the document, and in none of a passage. Short documents are packed without padding. A
+    row of more than 131,072 tokens is computed in segments (`LionModel.encode_long`).
 
     Args:
         encoder: a `SentenceTransformer` around a LION or an encoder that became linear (`linearize`), its folder or
@@ -286,7 +328,7 @@ def encode_passages(
         raise ValueError("`documents` is one text: give a list of texts.")
     if names is not None and (isinstance(names, str) or not all(isinstance(name, str) for name in names)):
         raise ValueError("`names` must be a list of strings, one for each document.")
-    if max_document_tokens < 3:
+    if max_document_tokens < 3:  # [CLS], a token and [SEP]
         raise ValueError(f"`max_document_tokens` is {max_document_tokens}: give at least 3.")
     find = split_passages if passages is None else passages
     spans = [list(find(text)) for text in documents] if callable(find) else [list(x) for x in find]
@@ -303,6 +345,7 @@ def encode_passages(
     longest = min(max_document_tokens, model.longest_text or max_document_tokens)
     size = model.model.config.hidden_size
     passage_means = [torch.zeros(len(found), size) for found in spans]
+    cut_tokens = [np.zeros(len(found), int) for found in spans]
     document_sums, token_counts = torch.zeros(len(documents), size), torch.zeros(len(documents), 1)
 
     def read(rows: list[TokenRow]) -> None:
@@ -316,9 +359,9 @@ def encode_passages(
     for number, text in enumerate(
         logging.tqdm(documents, desc="Encoding", unit="document", disable=not show_progress)
     ):
-        for row in token_rows(
-            model.tokenizer, number, text, spans[number], None if names is None else names[number], longest
-        ):
+        name = None if names is None else names[number]
+        for row in token_rows(model.tokenizer, number, text, spans[number], name, longest, model.prompt):
+            cut_tokens[number][row.passages] = row.cut_tokens
             if waiting and sum(len(x.input_ids) for x in (*waiting, row)) > PACKED_TOKENS:
                 read(waiting)
                 waiting = []
@@ -330,4 +373,5 @@ def encode_passages(
         np.repeat(np.arange(len(spans)), [len(found) for found in spans]),
         np.array([span for found in spans for span in found], int).reshape(-1, 2),
         model.finish(document_sums / token_counts.clamp(min=1)),
+        np.concatenate([*cut_tokens, np.zeros(0, int)]),
     )

@@ -8,6 +8,8 @@ import hashlib
 import json
 from pathlib import Path
 
+from .files import state_of
+
 
 ADAPTER = "adapter_config.json"
 CHECKPOINT = Path("checkpoints", "lion-minilm-l6-passages")  # in a clone of the repository
@@ -77,14 +79,14 @@ def base_of_adapter(folder: str | Path) -> str | None:
     return name
 
 
-def files_of_model(model: str, base: str | None = None) -> list[tuple[str, int, int]]:
+def files_of_model(model: str, base: str | None = None) -> list[tuple]:
     """
-    Names, times and sizes of a model's files, and of its base if it is an adapter (by default what `base_of_adapter`
-    says); none if it is on the Hub.
+    Names and states (`state_of`) of a model's files, and of its base if it is an adapter (by default what
+    `base_of_adapter` says); none if it is on the Hub.
     """
     files = [path for path in Path(model).rglob("*") if path.is_file()] if Path(model).is_dir() else []
     base = base or base_of_adapter(model)
-    found = sorted((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files)
+    found = sorted((str(path), *state_of(path)) for path in files)
     return found + ([] if base is None else files_of_model(base))
 
 

@@ -4,17 +4,17 @@
 import gc
 import logging
 import os
-import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
-from types import SimpleNamespace
 
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers reads it: no test may need the network
 
-import hypothesis  # noqa: F401 (it refuses plugins of its own once the garbage collector is frozen, as below)
+with suppress(ImportError):  # benchmarks/gpu/run.py checks kernels without it
+    import hypothesis  # noqa: F401 (it refuses plugins of its own once the garbage collector is frozen, as below)
 import pytest
 import torch
 import transformers
@@ -24,14 +24,20 @@ import modeling_lion
 from configuration_lion import registry
 from modeling_lion import LionConfig
 from modeling_lion.attention.implementation_names import attention_names
+from modeling_lion.portable_code import is_own
 
 
-LINEAR_MIXERS = [name for name, mixer in registry.MIXERS.items() if mixer.is_linear]
-MIXERS = [*registry.MIXERS, "hybrid"]
 KERNELS = ["parallel", "chunk", "rnn"]
-# Mixers in the kernels that compute them.
-PAIRS = [(mixer, kernel) for mixer in LINEAR_MIXERS for kernel in KERNELS]
-PAIRS += [(name, "sdpa") for name in registry.MIXERS if name not in LINEAR_MIXERS] + [("hybrid", "chunk")]
+MIXERS = [*registry.MIXERS, "hybrid"]  # also those of files that `pytest -p FILE` has imported
+LINEAR_MIXERS = [name for name, mixer in registry.MIXERS.items() if {*KERNELS} <= {*mixer.forms}]
+# Mixers in the kernels that compute them; "auto" for a mixer that has one form.
+FORMS = {name: attention_names(LionConfig(mixer_type=name)) for name in registry.MIXERS}
+PAIRS = [(name, form) for name, forms in FORMS.items() for form in forms if form != "auto" or len(forms) == 1]
+PAIRS += [("hybrid", "chunk")]
+# What the contract lets a mixer do or leave (docs/concepts/architecture.md); "hybrid" can do it all.
+OTHERS_MIXERS = [name for name, mixer in registry.MIXERS.items() if not is_own(mixer)]
+WITH_WEIGHTS = ["hybrid", *(name for name, x in registry.MIXERS.items() if x.is_softmax or "eager" in x.forms)]
+WITH_SNAKE = ["hybrid", *(name for name, x in registry.MIXERS.items() if x.has_scans or not x.has_decays)]
 BATCH, LENGTH, CHOICES, LABELS = 3, 9, 4, 3
 # Weights large enough for a mistake to show, several chunks per sequence, a grid that is not square.
 TINY = {
@@ -102,6 +108,10 @@ class Case:
         fields = TINY | (TINY_IMAGE if self.modality == "image" else {}) | fields
         return LionConfig(modality=self.modality, **(mixer_fields(mixer_type, fields["num_hidden_layers"]) | fields))
 
+    def patch_order(self, mixer_type: str) -> str:
+        """The snake for images, if the mixer reads along it."""
+        return "snake" if self.modality == "image" and mixer_type in WITH_SNAKE else "raster"
+
     def model(self, mixer_type: str = "selective", kernel: str | None = None, **fields):
         """In float64, where rounding hides nothing, and in evaluation mode."""
         config = self.config(mixer_type, **fields)
@@ -166,27 +176,6 @@ def log():
     yield messages
     for logger in loggers:
         logger.removeHandler(handler)
-
-
-@pytest.fixture
-def hub(monkeypatch):
-    """A Hub, and a client in this process that knows no other."""
-    import huggingface_hub
-    from hub_server import WRITE_TOKEN, Hub
-
-    with Hub() as hub:
-        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", hub.endpoint)
-        monkeypatch.setattr("transformers.utils.hub._hf_api", None)  # made once, with the address of the day
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-        # The server speaks LFS, the protocol that the client falls back to without the Xet storage.
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setenv("HF_TOKEN", WRITE_TOKEN)
-        # The client waits between its attempts; here nobody gets better by waiting.
-        clock = SimpleNamespace(**{name: getattr(time, name) for name in dir(time) if not name.startswith("_")})
-        clock.sleep = lambda seconds: None
-        for waiting in ("utils._http", "file_download"):
-            monkeypatch.setattr(f"huggingface_hub.{waiting}.time", clock)
-        yield hub
 
 
 # What a test may have as arguments, and goes through: `case` every class of model, the encoder for both modalities,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from hub_upload_lion.convert.in_place import fit_settings, load_encoder, longest_text
+from hub_upload_lion.convert.encoder import fit_settings, load_encoder, longest_text
 from hub_upload_lion.sentence_modules import SETTINGS, copy_modules, encoder_folder
 from scipy.stats import spearmanr
 from torch import Tensor, nn
@@ -26,9 +26,10 @@ from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 from modeling_lion import linearize
 from modeling_lion.attention.softmax_window import dense_window_mask
 from modeling_lion.linearized.attention_functions import exact_attention
-from modeling_lion.linearized.branch import InPlaceHead
+from modeling_lion.linearized.branch import LinearBranch
 from modeling_lion.linearized.classes import class_by_name
-from modeling_lion.linearized.config import InPlaceConfig
+from modeling_lion.linearized.config import LinearizedConfig
+from modeling_lion.mixers.import_mixers import import_mixers
 from modeling_lion.tokens import Tokens, read_mask
 
 from .distillation_arguments import STAGES, DistillationArguments, DistillationTrainingArguments
@@ -44,12 +45,12 @@ COMPARES = "compares_with_lion"
 LINEAR_OPTIONS = {"mixer": "lit", "feature_map": "scaled_hedgehog", "window": 64, "positions": None}
 
 
-def lion_heads(model: nn.Module) -> list[InPlaceHead]:
-    return [module for module in model.modules() if isinstance(module, InPlaceHead)]
+def lion_branches(model: nn.Module) -> list[LinearBranch]:
+    return [module for module in model.modules() if isinstance(module, LinearBranch)]
 
 
 def lion_parameters(model: nn.Module) -> list[nn.Parameter]:
-    return [parameter for head in lion_heads(model) for parameter in head.parameters()]
+    return [parameter for head in lion_branches(model) for parameter in head.parameters()]
 
 
 @contextmanager
@@ -68,12 +69,12 @@ def attention_of(model: PreTrainedModel, name: str) -> Iterator[None]:
 @contextmanager
 def only(model: PreTrainedModel, branches: str) -> Iterator[None]:
     """Within it the heads have "both" branches, the "window" or the "linear" sum alone."""
-    for head in lion_heads(model):
+    for head in lion_branches(model):
         head.branches = branches
     try:
         yield
     finally:
-        for head in lion_heads(model):
+        for head in lion_branches(model):
             head.branches = "both"
 
 
@@ -104,7 +105,7 @@ class Comparison:
 
     def attend(self, module, query, key, value, attention_mask=None, scaling=None, **kwargs):
         output, _ = exact_attention(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
-        if isinstance(getattr(module, "lion", None), InPlaceHead):
+        if isinstance(getattr(module, "lion", None), LinearBranch):
             tokens = Tokens()
             if attention_mask is not None:
                 tokens = read_mask(attention_mask, len(query), kwargs.get("sliding_window") is not None)
@@ -333,7 +334,7 @@ def load_linear(arguments: DistillationArguments, name: str) -> PreTrainedModel:
     """
     config = AutoConfig.from_pretrained(name)
     options = {name: x for name in LINEAR_OPTIONS if (x := getattr(arguments, name)) is not None}
-    if isinstance(config, InPlaceConfig):
+    if isinstance(config, LinearizedConfig):
         if arguments.layers is not None:
             raise ValueError(
                 f"{name} is linear already, with layers of its own: leave out --layers, or take its source."
@@ -387,6 +388,7 @@ def distill(arguments: DistillationArguments, training_args: DistillationTrainin
         raise ValueError(
             "--gradient_checkpointing has no effect here: a step keeps the memory of one layer at a time."
         )
+    import_mixers(arguments.mixers or ())
     set_seed(training_args.seed)
     checkpoint = find_checkpoint(training_args)
     name = find_teacher(arguments.model_name_or_path)
@@ -410,14 +412,13 @@ def distill(arguments: DistillationArguments, training_args: DistillationTrainin
         train_data = JoinedTexts(
             lines, processor, max(arguments.train_lengths), arguments.joined_share, training_args.seed
         )
+    collator, held_out = Collator(processor, column, arguments.train_lengths), data.get("validation", ())
+    if column == "text" and training_args.do_eval:
+        texts = list(held_out["text"])
         for tokens in arguments.eval_lengths:
-            held_out = list(data["validation"]["text"])
-            examples[f"eval_{tokens}"] = of_length(held_out, processor, tokens, arguments.max_eval_samples)
-        held_out = JoinedTexts(list(data["validation"]["text"]), processor, min(arguments.train_lengths))
-    else:
-        held_out = data["validation"]
-    collator = Collator(processor, column, arguments.train_lengths)
-    if not examples:
+            examples[f"eval_{tokens}"] = of_length(texts, processor, tokens, arguments.max_eval_samples)
+        held_out = JoinedTexts(texts, processor, min(arguments.train_lengths))
+    if training_args.do_eval and not examples:
         chosen = range(min(len(held_out), arguments.max_eval_samples))
         examples["eval"] = [collator([held_out[n]]) for n in chosen]
     trainer = DistillationTrainer(

@@ -21,10 +21,10 @@ class DistillationArguments:
     )
     mixer: str | None = field(
         default=None,
-        metadata={
-            "help": "Decays of the linear sum. Not given: lit, or as in a linear encoder.",
-            "choices": ["lit", "decay", "selective"],
-        },
+        metadata={"help": "Decays: lit, decay, selective, or of --mixers. Not given: lit, or as in a linear encoder."},
+    )
+    mixers: list[str] | None = field(
+        default=None, metadata={"help": "Python files that register mixers or feature maps of your own."}
     )
     feature_map: str | None = field(
         default=None,

@@ -33,6 +33,8 @@ PROCESSORS = {"text": AutoTokenizer, "image": AutoImageProcessor, "audio": AutoF
 def load_data(arguments: DistillationArguments, training_args: TrainingArguments, column: str) -> DatasetDict:
     """The raw examples as "train" and "validation", with the column."""
     files = {"train": arguments.train_file, "validation": arguments.validation_file}
+    if not training_args.do_eval and arguments.train_file is not None:
+        files.pop("validation")
     if arguments.dataset_name is not None:
         datasets = load_dataset(arguments.dataset_name)
         held_out = next((split for split in ("validation", "test") if split in datasets), None)

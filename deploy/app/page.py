@@ -15,7 +15,7 @@ from inspect import isgeneratorfunction
 from pathlib import Path
 from typing import NamedTuple
 
-from hub_upload_lion.traits import InPlaceTraits
+from hub_upload_lion.traits import LinearizedTraits
 from retrieval_lion.sources import in_clone
 
 from ..export.exported import check_installed
@@ -204,8 +204,6 @@ def build_heads(served: Served) -> None:
             ]
             button = gradio.Button("Look", variant="primary", elem_id="look")
     note = "Heads read what precedes a token (←), what follows it (→), or both (↔). "
-    if window := served.model.config.local_window:
-        note += f"In linear layers, attention weights are of the softmax over {window} tokens on each side, too. "
     if others := served.model.config.num_hidden_layers - len(layers):
         note += f"{others} layers of this model read by softmax, and have no decay masks."
     gradio.Markdown(note)
@@ -227,9 +225,9 @@ def build_time(served: Served) -> None:
 
     longest = gradio.Radio([512, 2048, 8192], value=2048, label="Tokens in the longest text", elem_id="longest")
     button = gradio.Button("Measure", variant="primary", elem_id="measure")
-    is_in_place = isinstance(served.traits, InPlaceTraits)
-    peer = "the encoder before" if is_in_place else "BERT"
-    what = "the same with" if is_in_place else "of the same size, with random weights and"
+    is_linearized = isinstance(served.traits, LinearizedTraits)
+    peer = "the encoder before" if is_linearized else "BERT"
+    what = "the same with" if is_linearized else "of the same size, with random weights and"
     gradio.Markdown(
         "CPU time of this machine to read one random text with one thread, medians. "
         f"{peer[0].upper()}{peer[1:]} is {what} PyTorch's fused attention."

@@ -17,9 +17,9 @@ import torch
 from hub_upload_lion.checkpoint import find_checkpoint, load_model, load_preprocessor
 from hub_upload_lion.publish.model_card import attention_in_words
 from hub_upload_lion.sentence_modules import MODULES, encoder_class
-from hub_upload_lion.traits import InPlaceTraits, Traits, traits_of
+from hub_upload_lion.traits import LinearizedTraits, Traits, traits_of
 from retrieval_lion.documents import documents_of_text, read_text
-from retrieval_lion.encoders import SentenceEncoder, unit_vectors
+from retrieval_lion.encoders import SentenceEncoder, tokens_cut, unit_vectors
 from retrieval_lion.search.index import Answer, Index
 from retrieval_lion.search.vectors import MemoryVectors
 from torch import Tensor
@@ -27,6 +27,7 @@ from transformers import AutoModel, BertConfig, PreTrainedModel, pipeline
 from transformers.utils import cached_file
 
 from modeling_lion import AttentionReport
+from modeling_lion.attention.lion_attention import DECAYS_ONLY
 
 from ..timing import cpu_seconds
 
@@ -219,7 +220,14 @@ def compare_texts(served: Served, lines: str) -> tuple[list[str], Tensor]:
     texts = [line.strip() for line in words_of(lines, "Texts").split("\n") if line.strip()]
     if not FEWEST_TEXTS <= len(texts) <= MOST_TEXTS:
         raise ValueError(f"There are {len(texts)} texts, one a line: give {FEWEST_TEXTS} to {MOST_TEXTS}.")
-    vectors = unit_vectors(served.encoder, texts)
+    encoder = served.encoder
+    cut = tokens_cut(encoder, texts, encoder.prompts.get(encoder.default_prompt_name) or "")
+    if cut.any():
+        n, most = int(cut.argmax()), encoder.max_seq_length
+        raise ValueError(
+            f"Text {n + 1} has {most + cut[n]:,} tokens, and {served.name} reads up to {most:,}: shorten it."
+        )
+    vectors = unit_vectors(encoder, texts)
     return texts, vectors @ vectors.T
 
 
@@ -271,11 +279,12 @@ def search_texts(
     encoder = SentenceEncoder(served.encoder, in_pieces)
     documents = [document for name, text in texts for document in documents_of_text(text, name)]
     index = Index(documents, served.vectors[encoder.in_pieces])
-    (of_query,) = encoder.encode_texts([query])
+    (of_query,) = encoder.encode_queries([query])
     for read, every in index.read(encoder):
         if read < every:
             yield Found(read / every, index.search(of_query, top), left_out)
-    yield Found(1, index.search(of_query, top), left_out)
+    not_read = [encoder.cut.sentence()] if encoder.cut.texts else []
+    yield Found(1, index.search(of_query, top), left_out + not_read)
 
 
 # What each head reads
@@ -318,13 +327,13 @@ class Reading:
 
 
 def linear_layers(served: Served) -> list[int]:
-    """The layers that have decay masks, counted from 1."""
+    """The layers that have decay masks, counted from 1: those that `lion_attention` computes."""
     layers = served.model.base_model.layers
-    return [n for n, layer in enumerate(layers, 1) if layer.attention.mixer.is_linear]
+    return [n for n, layer in enumerate(layers, 1) if layer.attention.mixer.needs == DECAYS_ONLY]
 
 
 def why_not_heads(served: Served) -> str | None:
-    if isinstance(served.traits, InPlaceTraits):
+    if isinstance(served.traits, LinearizedTraits):
         return f"it shows the layers of a LionModel, and {served.name} is a {served.kind}."
     if linear_layers(served):
         return None
@@ -392,7 +401,7 @@ def softmax_peer(served: Served, longest: int) -> PreTrainedModel:
     it was, or of a LION a BERT of its size, with random weights, for texts of up to `longest` tokens.
     """
     config = served.model.config
-    if isinstance(served.traits, InPlaceTraits):
+    if isinstance(served.traits, LinearizedTraits):
         peer = deepcopy(served.model.base_model)
         peer.set_attn_implementation("sdpa")
         return peer

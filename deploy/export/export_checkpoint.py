@@ -20,8 +20,9 @@ from torch.export import Dim
 from transformers import PreTrainedModel
 
 from modeling_lion.attention.export_graph import Choice, choosing_graphs
-from modeling_lion.linearized.graph_choice import InPlaceChoice
+from modeling_lion.linearized.graph_choice import LinearizedChoice
 from modeling_lion.linearized.model_inputs import BUFFERED_POSITIONS
+from modeling_lion.mixers.mixer import Mixer
 
 from .compare_with_torch import Comparison, compare, random_inputs
 from .exported import FEW, FILES, PRECISION, check_installed, openvino_core
@@ -90,7 +91,7 @@ def export_checkpoint(
             model = model.base_model
             model.pooler = None  # sentence-transformers has its own
         check_exportable(model, attn_implementation)
-        if traits.has_linear_layers:
+        if attn_implementation in names:
             model.set_attn_implementation(names[attn_implementation])
         model.config.save_pretrained(folder)
         if preprocessor is not None:
@@ -99,7 +100,7 @@ def export_checkpoint(
         write_onnx(model, path, dtype)
         if to == "openvino":
             write_openvino(path, folder / FILES[to], dtype)
-        if traits.has_linear_layers:
+        if attn_implementation in names:
             model.set_attn_implementation(traits.default_form)
         return compare(model, folder, dtype, lengths)
 
@@ -111,6 +112,15 @@ def check_exportable(model: PreTrainedModel, attn_implementation: str) -> None:
         raise ValueError(f"A {name} cannot be exported: {REFUSED[name]}.")
     if traits_of(model).modality == "audio":
         raise ValueError(f"A {name} cannot be exported: it reads sounds, and graphs are of texts and images.")
+    forms = traits_of(model).forms.values()
+    if "sdpa" not in forms and attn_implementation not in forms:
+        raise ValueError(f"`attn_implementation` is {attn_implementation!r}; this {name} has {', '.join(forms)}.")
+    mixers = {module for module in model.modules() if isinstance(module, Mixer)}
+    if traits_of(model).modality == "text" and not all(mixer.takes_padding for mixer in mixers):
+        raise ValueError(
+            f"A {name} with the mixer {model.config.mixer_type!r} cannot be exported: its method `mix` takes the "
+            "sequences of a batch one by one, and a graph is for all lengths. A `forward` that takes batches can be."
+        )
 
 
 def save_modules(source: Path, folder: Path) -> str | None:
@@ -208,7 +218,7 @@ class Branch(torch.nn.Module):
         return self.function(*inputs)
 
 
-def add_choices(model, choices: Sequence[Choice | InPlaceChoice], opset_version: int | None) -> None:
+def add_choices(model, choices: Sequence[Choice | LinearizedChoice], opset_version: int | None) -> None:
     """
     Add the functions to an ONNX model that it calls where it chooses (`choosing_graphs`).
 
@@ -236,7 +246,7 @@ def add_choices(model, choices: Sequence[Choice | InPlaceChoice], opset_version:
 
 
 def export_branch(
-    branch: Callable[..., tuple[Tensor, ...]], choice: Choice | InPlaceChoice, opset_version: int | None
+    branch: Callable[..., tuple[Tensor, ...]], choice: Choice | LinearizedChoice, opset_version: int | None
 ):
     """The graph of a branch, for any batch size and length."""
     batch, length = Dim("batch"), Dim("length", min=choice.least_length)

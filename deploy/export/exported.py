@@ -104,8 +104,50 @@ class ExportedModel(nn.Module):
         missing = [name for name in self.input_names if given[name] is None]
         if missing:
             raise ValueError(f"{self.folder} takes {', '.join(self.input_names)}; give {', '.join(missing)}.")
-        outputs = self.compute({name: given[name].cpu().contiguous().numpy() for name in self.input_names})
-        return ModelOutput(zip(self.output_names, map(torch.from_numpy, outputs), strict=True))
+        inputs = {name: given[name].cpu() for name in self.input_names}
+        parts = self.parts(inputs.get("attention_mask"))
+        if not parts:
+            return ModelOutput(self.run(inputs))
+        found = [self.run({name: x[rows, begin:end] for name, x in inputs.items()}) for rows, begin, end in parts]
+        batch, width = inputs["attention_mask"].shape
+        outputs = {}
+        for name, first in found[0].items():
+            is_of_tokens = first.dim() > 2 or name in ("start_logits", "end_logits")
+            outputs[name] = first.new_zeros(batch, *([width, *first.shape[2:]] if is_of_tokens else first.shape[1:]))
+            for (rows, begin, end), part in zip(parts, found, strict=True):
+                if is_of_tokens:
+                    outputs[name][rows, begin:end] = part[name]
+                else:
+                    outputs[name][rows] = part[name]
+        return ModelOutput(outputs)
+
+    def run(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """One run of the graph."""
+        outputs = self.compute({name: x.contiguous().numpy() for name, x in inputs.items()})
+        return dict(zip(self.output_names, map(torch.from_numpy, outputs), strict=True))
+
+    def parts(self, mask: Tensor | None) -> list[tuple[Tensor, int, int]]:
+        """
+        Rows of a batch that are run together, and the columns of each part; none if all are. The graph of an encoder
+        that became linear is exact up to `lion_exact_length` columns, padding included, and torch up to as many real
+        tokens of a row: short rows beside long ones are run by themselves.
+        """
+        exact = getattr(self.config, "lion_exact_length", None)
+        if exact is None or mask is None or mask.dim() != 2 or mask.shape[1] <= exact:
+            return []
+        # Where tokens have the position of their column, padding in front of them stays.
+        first = torch.zeros(len(mask), dtype=torch.int64)
+        if getattr(self.config, "lion_position_table", None) is None:
+            first = mask.argmax(1)
+        end = mask.shape[1] - mask.flip(1).argmax(1)
+        is_short = (end - first <= exact) & mask.any(1)
+        if not is_short.any():
+            return []
+        parts = [] if is_short.all() else [(torch.nonzero(~is_short)[:, 0], 0, mask.shape[1])]
+        for begin in first[is_short].unique().tolist():
+            rows = torch.nonzero(is_short & (first == begin))[:, 0]
+            parts.append((rows, begin, int(end[rows].max())))
+        return parts
 
     def save_pretrained(self, save_directory: str | Path, **kwargs) -> None:
         """Copy the graph, its weights and the configuration to a folder: `SentenceTransformer.save` asks for it."""

@@ -4,6 +4,7 @@
 import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 
 import numpy as np
@@ -22,7 +23,7 @@ from .engines import Engine
 from .error_format import ApiError, JsonResponse, handle_failure, handle_http_error
 from .loading import SCORES
 from .metrics import Measured
-from .request_guards import BodyLimit, KeyCheck
+from .request_guards import Guard
 from .service import Service, Settings
 
 
@@ -75,9 +76,7 @@ def make_app(
         )
     if allowed_hosts:
         middleware.append(Middleware(TrustedHostMiddleware, allowed_hosts=allowed_hosts))
-    if api_key:
-        middleware.append(Middleware(KeyCheck, key=api_key))
-    middleware.append(Middleware(BodyLimit, max_bytes=service.settings.max_body_bytes))
+    middleware.append(Middleware(Guard, max_requests=service.settings.max_requests, key=api_key))
     handlers = {HTTPException: handle_http_error, Exception: handle_failure}
     app = Starlette(routes=table, middleware=middleware, exception_handlers=handlers, lifespan=lifespan)
     app.state.service = service
@@ -117,7 +116,7 @@ class Routes:
             "/v1/models/{model:path}": self.model,
         }
         table = [Route(path, self.for_another_task, methods=["POST"]) for path in sorted(others)]
-        table += [Route(path, each, methods=["POST"]) for path, each in posts.items()]
+        table += [Route(path, partial(saying_what_was_cut, each), methods=["POST"]) for path, each in posts.items()]
         return table + [Route(path, each, methods=["GET"]) for path, each in gets.items()]  # and HEAD
 
     async def openai_embeddings(self, request: Request) -> Response:
@@ -132,7 +131,7 @@ class Routes:
         if body.encoding_format == "base64":
             vectors = [base64.b64encode(vector.tobytes()).decode() for vector in vectors]
         data = [{"object": "embedding", "index": n, "embedding": vector} for n, vector in enumerate(vectors)]
-        return JsonResponse({"object": "list", "data": data, "model": self.name, "usage": usage(tokens)})
+        return JsonResponse({"object": "list", "data": data, "model": self.name, "usage": usage(tokens, request)})
 
     async def tei_embed(self, request: Request) -> Response:
         body = await TeiEmbed.read(request)
@@ -162,7 +161,7 @@ class Routes:
         found = [{"index": n, "relevance_score": float(scores[n])} for n in best]
         if body.return_documents:
             found = [one | {"document": {"text": texts[one["index"]]}} for one in found]
-        return JsonResponse({"model": self.name, "results": found, "usage": usage(tokens)})
+        return JsonResponse({"model": self.name, "results": found, "usage": usage(tokens, request)})
 
     async def tei_predict(self, request: Request) -> Response:
         body = await TeiPredict.read(request)
@@ -195,7 +194,7 @@ class Routes:
             {"index": n, "label": self.about.labels[row.argmax()], "probs": row, "num_classes": self.about.size}
             for n, row in enumerate(scores)
         ]
-        return JsonResponse({"object": "list", "model": self.name, "data": data, "usage": usage(tokens)})
+        return JsonResponse({"object": "list", "model": self.name, "data": data, "usage": usage(tokens, request)})
 
     async def for_another_task(self, request: Request) -> Response:
         verbs = {"embed": "embeds texts", "rerank": "reranks texts", "classify": "classifies texts"}
@@ -271,5 +270,15 @@ def with_prompt(prompt: str, given: Sequence[str | list[int]]) -> list[str | lis
     return [prompt + one if isinstance(one, str) and one.strip() else one for one in given]
 
 
-def usage(tokens: int) -> dict[str, int]:
-    return {"prompt_tokens": tokens, "total_tokens": tokens}
+def usage(tokens: int, request: Request) -> dict[str, int]:
+    cut = request.state.cut
+    more = {"cut_tokens": sum(cut), "cut_texts": len(cut)} if cut else {}
+    return {"prompt_tokens": tokens, "total_tokens": tokens} | more
+
+
+async def saying_what_was_cut(answer: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
+    """The answer to a request, with headers that say how many tokens of how many texts were cut off."""
+    response = await answer(request)
+    if cut := getattr(request.state, "cut", None):
+        response.headers["x-cut-tokens"], response.headers["x-cut-texts"] = str(sum(cut)), str(len(cut))
+    return response

@@ -25,9 +25,13 @@ class Dropped(Exception):
 
 @dataclass(slots=True)
 class Row:
-    """Token ids of a text or a pair of texts, special tokens included, by the names of the model's inputs."""
+    """
+    Token ids of a text or a pair of texts, special tokens included, by the names of the model's inputs, and how many
+    tokens were cut off.
+    """
 
     fields: dict[str, list[int]]
+    cut: int = 0
 
     def __len__(self) -> int:
         return len(self.fields["input_ids"])
@@ -117,7 +121,10 @@ class Engine:
             if is_whole and len(row) <= most:
                 return row
             if is_whole or len(row) > 2 * most:  # far from where it was cut
+                # Of a text that is many times too long, what is left is estimated: to count it would take long.
+                tokens = round(len(row) * sum(map(len, texts)) / max(1, sum(map(len, cut))))
                 (row,) = self.rows([given], truncation=True, max_length=most, side=side)
+                row.cut = tokens - len(row)
                 return row
             size *= 4
 

@@ -18,7 +18,7 @@ from torch import nn
 from transformers.utils import cached_file
 
 from modeling_lion import LionConfig
-from modeling_lion.linearized.config import InPlaceConfig
+from modeling_lion.linearized.config import LinearizedConfig
 from modeling_lion.linearized.model_inputs import BUFFERED_POSITIONS, longest_text
 
 from ..export.exported import FILES, ExportedModel
@@ -272,7 +272,7 @@ def own_limit(model: SentenceTransformer | CrossEncoder, files: Files) -> int | 
     network, config, limits = model[0].model, model[0].model.config, [model.max_seq_length or NO_LIMIT]
     if isinstance(network, ExportedModel):
         limits.append(BUFFERED_POSITIONS)
-    elif isinstance(config, InPlaceConfig):
+    elif isinstance(config, LinearizedConfig):
         limits.append(longest_text(network) or NO_LIMIT)
         if limits == [config.max_position_embeddings, NO_LIMIT]:
             # sentence-transformers cuts at the table of positions, which is read again for longer texts.
@@ -319,7 +319,10 @@ def compare(engine: Engine, tolerance: float) -> None:
     """
     model, about = engine.model, engine.about
     words = " ".join(TEXTS * LONGEST_TRIED).split()
-    longest = " ".join(words[: min(about.max_input_tokens, LONGEST_TRIED)])
+    tried, exact = LONGEST_TRIED, getattr(model[0].model.config, "lion_exact_length", 0)
+    if tried <= exact < 4 * tried:  # beyond it a long text computes otherwise, and must not change a short one
+        tried = exact + len(TEXTS[1].split())
+    longest = " ".join(words[: min(about.max_input_tokens, tried)])
     if about.task == "embed":
         inputs = [about.default_prompt + text for text in (*TEXTS, longest)]
         alone = lambda n: model.encode((*TEXTS, longest)[n], show_progress_bar=False, normalize_embeddings=True)

@@ -9,7 +9,6 @@ scheduler of the operating system divides the cores: as soon as a short request 
 
 import asyncio
 import ctypes
-import math
 import os
 import sys
 import threading
@@ -23,7 +22,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .cost import Cost
 from .engines import Dropped, Engine, Row
 from .error_format import ApiError
 from .metrics import Metrics
@@ -32,6 +30,7 @@ from .metrics import Metrics
 TRIM_EVERY = 10  # seconds between two times that free memory goes back to the system
 # Added to the niceness of the second queue: beside a short queue that never rests it still gets a quarter of a core.
 NICER = 5
+RETRY_SECONDS = 5  # after which a client that was refused may ask again
 
 
 def go_second() -> None:
@@ -50,12 +49,15 @@ class Job:
     Attributes:
         outputs: what was computed, in the order of `rows`.
         done: resolved, with nothing, once `outputs` are complete or there is an `error`.
+        since: when it came.
+        taken: how many of `rows` are in a batch that is or was computed.
+        missing: how many have no output.
         is_gone: nobody waits for it any more.
     """
 
     rows: Sequence[Row]
     done: asyncio.Future
-    seconds: float
+    since: float
     outputs: list[np.ndarray | None] = field(default_factory=list)
     error: Exception | None = None
     taken: int = 0
@@ -64,10 +66,6 @@ class Job:
 
     def __post_init__(self):
         self.outputs, self.missing = [None] * len(self.rows), len(self.rows)
-
-    @property
-    def seconds_left(self) -> float:
-        return self.seconds * self.missing / len(self.rows)
 
 
 class WorkQueue:
@@ -78,8 +76,7 @@ class WorkQueue:
         name: "short" or "long".
         make_engine: called in the thread of the queue, so that threads of a runtime have its priority.
         max_batch_tokens: tokens that are computed at once; a longer text is a batch of its own.
-        max_wait: seconds of work that may wait; a request that finds more is refused, unless nothing waits.
-        at_once: seconds of work that are computed at once.
+        max_wait: seconds; while a request has waited longer, others are refused.
         is_second: whether it has a lower priority.
     """
 
@@ -90,13 +87,10 @@ class WorkQueue:
         max_batch_tokens: int,
         max_wait: float,
         metrics: Metrics,
-        at_once: float = math.inf,
         is_second: bool = False,
-        cost: Cost | None = None,
     ):
         self.name, self.metrics = name, metrics
-        self.max_batch_tokens, self.max_wait, self.at_once = max_batch_tokens, max_wait, at_once
-        self.cost = cost or Cost()
+        self.max_batch_tokens, self.max_wait = max_batch_tokens, max_wait
         self.jobs: deque[Job] = deque()  # also those that are computed just now
         self.running: list[Job] = []
         self.changed = threading.Condition()
@@ -117,17 +111,16 @@ class WorkQueue:
         return not self.ended.done()
 
     def put(self, rows: Sequence[Row]) -> Job:
-        """Let texts wait; raises an `ApiError` if too much waits already. To be called in the event loop."""
-        job = Job(rows, asyncio.get_running_loop().create_future(), self.cost.seconds([len(row) for row in rows]))
+        """Let texts wait; raises an `ApiError` if others wait for too long. To be called in the event loop."""
+        job = Job(rows, asyncio.get_running_loop().create_future(), time.monotonic())
         with self.changed:
-            waiting = sum(other.seconds_left for other in self.jobs)
-            if self.jobs and waiting + job.seconds > self.max_wait:
-                retry = max(1, math.ceil(waiting + job.seconds - self.max_wait))
+            first = next((other for other in self.jobs if other.taken < len(other.rows)), job)
+            if (waited := job.since - first.since) > self.max_wait:
                 message = (
-                    f"The server has {waiting:.0f} seconds of work waiting, and this request would add "
-                    f"{job.seconds:.1f}; it keeps {self.max_wait:g} at most: try again in {retry} seconds."
+                    f"The server is behind: the first request in the queue has waited for {waited:.0f} seconds, and "
+                    f"no other is taken after {self.max_wait:g}: try again in {RETRY_SECONDS} seconds."
                 )
-                raise ApiError(429, message, code="queue_full", retry_after=retry)
+                raise ApiError(429, message, code="queue_full", retry_after=RETRY_SECONDS)
             self.jobs.append(job)
             self.changed.notify()
         self.count()
@@ -154,8 +147,7 @@ class WorkQueue:
         self.tokenizer.shutdown(cancel_futures=True)
 
     def count(self) -> None:
-        seconds = sum(job.seconds_left for job in list(self.jobs))
-        self.metrics.waiting.labels(self.name).set(seconds)
+        self.metrics.waiting.labels(self.name).set(len(self.jobs))
 
     def forget(self, job: Job) -> None:
         with suppress(ValueError):
@@ -163,13 +155,11 @@ class WorkQueue:
 
     def next_batch(self) -> list[tuple[Job, int]]:
         """Texts of the requests that have waited longest: each with its place in its request."""
-        batch, tokens, seconds = [], 0, 0.0
+        batch, tokens = [], 0
         for job in self.jobs:
             while job.taken < len(job.rows):
-                length = len(job.rows[job.taken])
-                tokens += length
-                seconds += self.cost.seconds([length])
-                if batch and (tokens > self.max_batch_tokens or seconds > self.at_once):
+                tokens += len(job.rows[job.taken])
+                if batch and tokens > self.max_batch_tokens:
                     return batch
                 batch.append((job, job.taken))
                 job.taken += 1
@@ -201,8 +191,7 @@ class WorkQueue:
             self.running = [job for job, _ in batch]
             self.engine.resume()
         rows = [job.rows[n] for job, n in batch]
-        lengths, begin = [len(row) for row in rows], time.perf_counter()
-        self.metrics.batches.labels(self.name).observe(sum(lengths))
+        self.metrics.batches.labels(self.name).observe(sum(map(len, rows)))
         try:
             outputs = self.engine.compute(rows)
         except Dropped:
@@ -217,7 +206,6 @@ class WorkQueue:
         finally:
             with self.changed:
                 self.running = []
-        self.cost.learn(lengths, time.perf_counter() - begin)
         for (job, n), output in zip(batch, outputs, strict=True):
             job.outputs[n] = output
             job.missing -= 1

@@ -11,11 +11,11 @@ from transformers.image_utils import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from configuration_lion import LionConfig
 from configuration_lion.registry import FEATURE_MAPS
 from modeling_lion import LionForImageClassification, LionForMaskedLM, LionForSequenceClassification
-from modeling_lion.linearized.config import InPlaceConfig, in_place_feature_maps
+from modeling_lion.linearized.config import linearized_feature_maps, linearized_mixers
 
 from ..checkpoint import fit_length, load_preprocessor, new_folder
 from ..verify import Verification, print_table, verification_table, verify_checkpoint
-from .in_place import convert_encoder
+from .encoder import convert_encoder
 from .original import POSITION_EMBEDDINGS, convert_original_state_dict, infer_config, load_checkpoint, model_class
 
 
@@ -110,7 +110,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("source", help="a folder or Hub name of an encoder; or a .pt, .pth, .bin or .safetensors file")
     parser.add_argument("folder", help="folder to create")
-    choices = {*FEATURE_MAPS, *in_place_feature_maps()}
+    names = ", ".join(linearized_mixers())
+    choices = {*FEATURE_MAPS, *linearized_feature_maps()}
     parser.add_argument("--feature_map", choices=sorted(choices), help='of an encoder "hedgehog" by default')
     encoder = parser.add_argument_group("of an encoder (as in modeling_lion.linearize)")
     encoder.add_argument(
@@ -119,7 +120,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='which layers become linear: "all" (default), "global" for those without a window, "alternate", "none" '
         'or indices, "0,2,4"; the others stay softmax, in linear time if they have a window',
     )
-    encoder.add_argument("--mixer", choices=_choices(InPlaceConfig, "lion_mixer"), help='decays; default "lit": none')
+    encoder.add_argument("--mixer", metavar="NAME", help=f'decays: {names}, or of --mixers; default "lit", none')
     encoder.add_argument("--window", type=int, metavar="TOKENS", help="tokens on each side with softmax; default 64")
     encoder.add_argument(
         "--exact_length",
@@ -140,7 +141,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     published.add_argument(
         "--image_size", type=int, nargs="+", metavar="PIXELS", help="one number, or height and width"
     )
-    published.add_argument("--mixer_type", choices=_choices(InPlaceConfig, "lion_mixer"))
+    published.add_argument("--mixer_type", choices=("lit", "decay", "selective"))
     for name in FIELDS[2:]:
         if name not in ("mixer_type", "feature_map"):
             published.add_argument(f"--{name}", choices=_choices(LionConfig, name))

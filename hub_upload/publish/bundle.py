@@ -206,7 +206,7 @@ def check_kernels(folder: Path, file: str | Path | None, source: Path | None = N
         if verification.numerics.first_nan is not None:
             reasons.append(f"The first number that is not finite: {verification.numerics.first_nan}.")
         header, *rows = verification_table(verification)
-        reasons += ["  ".join(row) for row in (header, *(row for row in rows if row[-1] == "FAILED"))]
+        reasons += ["  ".join(row) for row in (header, *(row for row in rows if row[-1].startswith("FAILED")))]
         refuse(source or folder, [*reasons, "`lion verify` shows more."])
     return verification
 
@@ -220,7 +220,7 @@ def is_bundle(folder: str | Path) -> bool:
     """Whether a folder was made by `create_bundle` (and perhaps edited since)."""
     folder = Path(folder)
     code = all((folder / name).is_file() for name in ("config.json", "configuration_lion.py", "modeling_lion.py"))
-    return code and set(TAGS) <= set(read_metadata(folder).get("tags") or [])
+    return code and {*TAGS} <= {*(read_metadata(folder).get("tags") or [])}
 
 
 def open_bundle(folder: str | Path, *, file: str | Path | None = None) -> Bundle:

@@ -20,14 +20,17 @@ from huggingface_hub import (
 from transformers import PreTrainedModel
 
 from configuration_lion.registry import find_mixer
-from modeling_lion.linearized.config import type_of_source
+from modeling_lion.attention.lion_attention import DECAYS_ONLY
+from modeling_lion.linearized.config import LinearizedConfig, type_of_source
+from modeling_lion.mixers.mixer import Mixer
+from modeling_lion.portable_code import is_own
 
-from ..traits import InPlaceTraits, traits_of
+from ..traits import LinearizedTraits, traits_of
 from ..verify import Verification
 
 
 TEMPLATE = Path(__file__).with_name("model_card.md")
-TAGS = ("lion", "linear-attention", "custom_code")
+TAGS = ("lion", "custom_code")
 GROWTH = "time and memory grow with"
 # What each form of linear attention does, and what its cost grows with.
 FORMS = {
@@ -112,7 +115,9 @@ def complete_metadata(model: PreTrainedModel, metadata: dict, encoder: str | Non
     tag = ENCODER_TAGS.get(encoder) if encoder and traits_of(model).modality == "text" else None
     defaults = {"library_name": library, "pipeline_tag": tag or pipeline_tag(model)}
     merged = defaults | {k: v for k, v in metadata.items() if v}
-    merged["tags"] = list(dict.fromkeys([*(metadata.get("tags") or []), *TAGS, *([library] if encoder else [])]))
+    linear = ["linear-attention"] if traits_of(model).has_linear_layers else []
+    tags = [*(metadata.get("tags") or []), TAGS[0], *linear, *TAGS[1:], *([library] if encoder else [])]
+    merged["tags"] = list(dict.fromkeys(tags))
     return merged
 
 
@@ -161,7 +166,10 @@ def model_card(
         mixer=mixer,
         attention=kind,
         is_linear=traits.has_linear_layers,
-        has_softmax=isinstance(traits, InPlaceTraits),
+        is_our_mixer=is_own(mixer_of(model)),
+        has_all_forms=traits.has_linear_layers and {*FORMS} <= {*traits.forms.values()},
+        has_weights=traits.has_weights,
+        has_softmax=isinstance(traits, LinearizedTraits),
         rows=rows_of(model),
         kernels=kernels_of(model),
         limits=limits_of(model),
@@ -199,17 +207,22 @@ def training_facts(metadata: dict, state: dict) -> dict:
 
 def attention_in_words(model: PreTrainedModel) -> tuple[str, str]:
     """The name of the attention, and a phrase that describes it."""
-    config, traits = model.config, traits_of(model)
-    if not isinstance(traits, InPlaceTraits):
-        is_softmax = config.mixer_is_linear and not config.has_linear_layers  # whatever `mixer_type` would be
-        mixer = find_mixer("softmax" if is_softmax else config.mixer_type)
+    config, traits, mixer = model.config, traits_of(model), mixer_of(model)
+    title = mixer.title or f"The mixer {mixer.name}"
+    if not isinstance(traits, LinearizedTraits):
         what = f"{'linear ' if config.has_linear_layers else ''}attention {mixer.description}".strip()
-        return mixer.title or f"The mixer {mixer.name} in the backbone of LION", what
-    mixer = find_mixer(config.lion_mixer)
+        return title if mixer.title else f"{title} in the backbone of LION", what
     window = f" and softmax over {config.lion_window} tokens on each side" if config.lion_window else ""
     source = type_of_source(config)
     what = f"linear attention {mixer.description},{window} where an input has more than"
-    return f"{mixer.title} inside of an encoder of type {source!r}", f"{what} {config.lion_exact_length} tokens"
+    return f"{title} inside of an encoder of type {source!r}", f"{what} {config.lion_exact_length} tokens"
+
+
+def mixer_of(model: PreTrainedModel) -> type[Mixer]:
+    """The class of the mixer of a model; softmax if no layer has the one of `mixer_type`."""
+    if isinstance(model.config, LinearizedConfig):
+        return find_mixer(model.config.lion_mixer)
+    return find_mixer(model.config.mixer_type if model.config.uses_mixer_type else "softmax")
 
 
 def rows_of_lion(model: PreTrainedModel) -> dict[str, object]:
@@ -231,7 +244,7 @@ def rows_of_lion(model: PreTrainedModel) -> dict[str, object]:
     }
 
 
-def rows_in_place(model: PreTrainedModel) -> dict[str, object]:
+def linearized_rows(model: PreTrainedModel) -> dict[str, object]:
     """Rows of the table of an encoder that became linear."""
     config = model.config
     is_linear = [sizes is not None for sizes in config.lion_layers.values()]
@@ -258,7 +271,7 @@ def rows_of(model: PreTrainedModel) -> dict[str, object]:
         "heads": config.num_attention_heads,
         "MLP size": getattr(config, "intermediate_size", None),
     }
-    rows |= rows_in_place(model) if isinstance(traits, InPlaceTraits) else rows_of_lion(model)
+    rows |= linearized_rows(model) if isinstance(traits, LinearizedTraits) else rows_of_lion(model)
     rows |= {
         "weights": quoted(str(model.dtype).removeprefix("torch.")),
         "vocabulary": is_text and f"{config.vocab_size:,}",
@@ -277,10 +290,14 @@ def kernels_of(model: PreTrainedModel) -> list[tuple[str, ...]]:
     header = "`attn_implementation`", "what it does"
     softmax = '`"sdpa"`', "`scaled_dot_product_attention` of PyTorch"
     eager = '`"eager"`', "the reference; returns attention weights"
-    if not traits.has_linear_layers:
+    if "sdpa" in traits.forms or not traits.has_linear_layers and isinstance(traits, LinearizedTraits):
         return [header, (softmax[0], f"{softmax[1]}; the default"), eager]
+    if mixer_of(model).needs != DECAYS_ONLY:
+        words = {"auto": "what the mixer computes first; the default"}
+        rows = [(f'`"{name}"`', words.get(name, "what the mixer computes by this name")) for name in traits.forms]
+        return [header, *rows, *([eager] if traits.has_weights else [])]
     forms = [(f'`"{name}"`', *FORMS[form]) for name, form in traits.forms.items()]
-    if isinstance(traits, InPlaceTraits):
+    if isinstance(traits, LinearizedTraits):
         return [(*header, GROWTH), *forms, (softmax[0], "the encoder as it was", FORMS["parallel"][1])]
     return [(*header, GROWTH), *forms, (*eager, FORMS["parallel"][1])]
 
@@ -288,18 +305,19 @@ def kernels_of(model: PreTrainedModel) -> list[tuple[str, ...]]:
 def limits_of(model: PreTrainedModel) -> list[str]:
     """Limits that users have to know, in sentences."""
     config, traits = model.config, traits_of(model)
-    is_own = not isinstance(traits, InPlaceTraits)
+    is_lion = not isinstance(traits, LinearizedTraits)
     if traits.modality == "image":
         size = "x".join(map(str, traits.image_shape[1:]))
-        is_fixed = not is_own or config.position_embedding_type != "none"
+        is_fixed = not is_lion or config.position_embedding_type != "none"
         other = "; other sizes need `interpolate_pos_encoding=True`" if is_fixed else ""
         return [f"Images are resized to {size} pixels by the processor{other}."]
     if traits.longest_text is not None:
         return [f"Inputs have at most {traits.longest_text} tokens."]
-    if is_own and config.has_decays:
+    if is_lion and config.has_decays:
+        start = f", but the decays were initialised for {config.context_length} tokens"
         return [
-            f"There is no longest input, but the decays were initialised for {config.context_length} tokens. The "
-            "quality of outputs beyond the training length was not measured."
+            f"There is no longest input{start if is_own(mixer_of(model)) else ''}. The quality of outputs beyond the "
+            "training length was not measured."
         ]
     return []
 

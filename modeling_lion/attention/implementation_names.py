@@ -2,19 +2,31 @@
 """
 The names that `attn_implementation` may have, and the errors for other names.
 
-One name is for all layers of a model. With the name of a form of linear attention, softmax layers use transformers'
-default; with a name of transformers, linear layers use "auto"; "eager" applies to both.
+One name is for all layers of a model. With the name of a form of the mixer (`Mixer.forms`), softmax layers use
+transformers' default; with a name of transformers, other layers use "auto"; "eager" applies to both.
 """
 
 from transformers import PreTrainedConfig
 
+from configuration_lion.registry import find_mixer
+
 
 FORMS = ("auto", "parallel", "chunk", "rnn")
+USES = {
+    "auto": "the default",
+    "parallel": "short inputs",
+    "chunk": "long inputs",
+    "rnn": "token by token",
+    "eager": "the reference; returns attention weights if there are any",
+}
 
 
 def attention_names(config: PreTrainedConfig) -> tuple[str, ...]:
     """The names of `attn_implementation` that always work, besides "eager", which is the reference."""
-    return FORMS if config.has_linear_layers else ("sdpa",)
+    mixer = find_mixer(config.mixer_type)
+    if not config.uses_mixer_type or mixer.is_softmax:
+        return ("sdpa",)
+    return tuple(dict.fromkeys(["auto", *(name for name in mixer.forms if name != "eager")]))
 
 
 def softmax_name(implementation: str) -> str:
@@ -22,16 +34,15 @@ def softmax_name(implementation: str) -> str:
     return "sdpa" if implementation in FORMS else implementation
 
 
-def name_of_linear_attention(requested: str | None) -> str:
-    """Check a requested name for linear attention; "auto" by default."""
+def name_of_form(requested: str | None, config: PreTrainedConfig) -> str:
+    """Check a requested name for layers that are not softmax; "auto" by default."""
     if requested is None:
         return "auto"
-    if requested not in (*FORMS, "eager"):
+    if requested not in (possible := (*attention_names(config), "eager")):
+        names = ", ".join(f'"{name}"{f" ({USES[name]})" if name in USES else ""}' for name in possible)
         raise ValueError(
-            f"`attn_implementation={requested!r}` is not a LION kernel. LION computes linear attention, "
-            'so softmax kernels do not apply, except to softmax layers. Use "parallel" (short inputs), '
-            '"chunk" (long inputs), "rnn" (token by token), "auto" (chooses by length, the default) or "eager" '
-            "(returns attention weights)."
+            f"`attn_implementation={requested!r}` is not a form of the mixer {config.mixer_type!r}, and kernels of "
+            f"softmax apply to softmax layers only. Use {names}."
         )
     return requested
 

@@ -20,6 +20,9 @@ from .tracing import is_exporting, is_symbolic
 # As LONGEST_FULL_FORM, of heads of one direction: up to `chunk_size` + 1.5 `mean_width` tokens.
 LONGEST_ONE_WAY = 1.5
 
+# What `lion_attention` takes besides query, key and value: a mixer says so by `Mixer.needs`.
+DECAYS_ONLY = ("log_decay",)
+
 PLAIN_BODIES = {"parallel": parallel_body, "chunk": chunk_body, "rnn": rnn_body}
 GRAPH_BODIES = PLAIN_BODIES | {"chunk": graph_chunk_body, "auto": graph_auto_body}
 

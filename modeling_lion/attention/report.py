@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from .decay_mask import LogDecay, decay_mask_rows, finite_log_decay, is_per_head, over_tokens
-from .lion_attention import lion_attention
+from .lion_attention import DECAYS_ONLY, lion_attention
 from .numerics import accumulation_dtype, normalize
 
 
@@ -23,8 +23,7 @@ class AttentionReport:
 
     Args:
         attention: exact attention weights of the chosen tokens, `(batch, heads, tokens, length)`: rows of what
-            `output_attentions=True` returns. They include the window of a head (`local_window`); the other two fields
-            do not.
+            `output_attentions=True` returns.
         mask: the same rows of the decay mask M (SPEC §2), from 0 to 1; the mean over the scans of an image.
         receptive_field: Σ_j M_ij over the real tokens j, `(batch, heads, length)`: how many tokens reach token i, each
             weighted by its decay. For LION-LIT it is the length; for a decay of λ it is (1 + λ) / (1 - λ) in the
@@ -40,11 +39,12 @@ class AttentionReport:
 def attention_report(model: PreTrainedModel, tokens: list[int], **inputs: Tensor) -> list[AttentionReport | None]:
     """`LionPreTrainedModel.attention_report`."""
     layers = [layer.attention for layer in model.base_model.layers]
-    linear = [layer for layer in layers if layer.mixer.is_linear]
+    linear = [layer for layer in layers if layer.mixer.needs == DECAYS_ONLY]
     if not linear:
         raise ValueError(
-            f"`mixer_type` is {model.config.mixer_type!r}, and `layer_types` {model.config.layer_types}: only linear "
-            "layers have a decay mask to report; others give their weights with output_attentions=True."
+            f"`mixer_type` is {model.config.mixer_type!r}, and `layer_types` {model.config.layer_types}: only "
+            "linear attention that `lion_attention` computes has a decay mask to report; softmax gives its weights "
+            "with output_attentions=True."
         )
     reports = dict.fromkeys(layers)
     hook = partial(report_layer, tokens=tokens, reports=reports)
@@ -60,7 +60,7 @@ def attention_report(model: PreTrainedModel, tokens: list[int], **inputs: Tensor
 def report_layer(attention, args: tuple, kwargs: dict, *, tokens: list[int], reports: dict) -> None:
     """A forward pre-hook of an attention module that stores its report in `reports`."""
     hidden_states, layout = args[:2]
-    (query, key, _, log_decay), window = attention.mixer(hidden_states, layout)[1:3]
+    query, key, _, log_decay = attention.mixer(hidden_states, layout).inputs
     length, head_dim = query.shape[2:]
     if any(not 0 <= token < length for token in tokens):
         raise ValueError(f"`tokens` is {tokens}; give positions from 0 to {length - 1}.")
@@ -93,10 +93,7 @@ def report_layer(attention, args: tuple, kwargs: dict, *, tokens: list[int], rep
         )
         receptive_field = receptive_field + reached[:, :, raster, 0] / len(orders)
     weights = (query[:, :, tokens] @ key.transpose(-1, -2)) * mask
-    if window is None:
-        weights = normalize(weights, weights.sum(-1, keepdim=True), attention.config.normalization, head_dim)
-    else:
-        weights = window.weights(weights, tokens)
+    weights = normalize(weights, weights.sum(-1, keepdim=True), attention.config.normalization, head_dim)
     reports[attention] = AttentionReport(weights, mask.expand_as(weights), receptive_field)
 
 

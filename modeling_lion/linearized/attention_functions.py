@@ -4,7 +4,7 @@ The attention functions of encoders that became linear (linearize.py): `attn_imp
 the form, and `"lion_parallel"`, `"lion_chunk"`, `"lion_rnn"`.
 
 Each row is computed by its own number of real tokens. A row of at most `lion_exact_length` gets what "sdpa" gives, to
-the bit; a longer one is linear in the modules that have a head for it (branch.py). Values that cannot be read,
+the bit; a longer one is linear in the modules that have a branch for it (branch.py). Values that cannot be read,
 as in compiled and exported graphs, leave the choice to the length of the batch, padding included.
 """
 
@@ -23,7 +23,7 @@ from ..attention.export_graph import is_exporting_a_choice
 from ..attention.tracing import fits_for_all
 from ..private_apis import eager_attention_of
 from ..tokens import Tokens, may_pad, read_mask
-from .branch import InPlaceHead, KeptAttention
+from .branch import KeptAttention, LinearBranch
 from .graph_choice import choose_in_graph
 from .lion_local import (
     ADDED_TO_WINDOW,
@@ -37,10 +37,10 @@ from .model_inputs import note_borders
 
 
 # Forms of attention by the name of `attn_implementation`.
-FORMS_IN_PLACE = {"lion": "auto", "lion_parallel": "parallel", "lion_chunk": "chunk", "lion_rnn": "rnn"}
+LINEARIZED_FORMS = {"lion": "auto", "lion_parallel": "parallel", "lion_chunk": "chunk", "lion_rnn": "rnn"}
 
 
-def in_place_attention(
+def linearized_attention(
     module: nn.Module,
     query: Tensor,
     key: Tensor,
@@ -61,12 +61,12 @@ def in_place_attention(
         module: an attention module of a model from `linearize`.
         query: `(batch, heads, length, head_dim)`, any float dtype; key, value: `(batch, key_value_heads, length,
             head_dim)`.
-        attention_mask: of `in_place_mask`, or as `read_mask` takes it.
+        attention_mask: of `linearized_mask`, or as `read_mask` takes it.
         scaling: of the scores.
         dropout: probability of dropping a weight, in rows that are linear a mixed value.
         cu_seq_lens_q: borders of packed sequences, each of which is on its own, as in `Tokens`.
         output_attentions: whether to return the weights, in quadratic time.
-        form: a value of `FORMS_IN_PLACE`.
+        form: a value of `LINEARIZED_FORMS`.
         kwargs: of transformers' own function.
 
     Returns:
@@ -76,11 +76,11 @@ def in_place_attention(
     Raises:
         ValueError: if a longer row has a mask that is neither padding nor packing, or packed rows are to have weights.
     """
-    head = module.lion
+    branch = module.lion
     if output_attentions is None:
         output_attentions = bool(module.config.output_attentions)
     options = kwargs | {"scaling": scaling, "dropout": dropout}
-    attend = partial(attend_rows, module, head, form=form, output_attentions=output_attentions, **options)
+    attend = partial(attend_rows, module, branch, form=form, output_attentions=output_attentions, **options)
     if cu_seq_lens_q is None:
         return attend(query, key, value, attention_mask)
     note_borders()
@@ -90,7 +90,7 @@ def in_place_attention(
 
 def attend_rows(
     module: nn.Module,
-    head: InPlaceHead | KeptAttention,
+    branch: LinearBranch | KeptAttention,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -100,23 +100,23 @@ def attend_rows(
     output_attentions: bool,
     **options,
 ) -> tuple[Tensor, Tensor | None]:
-    """`in_place_attention` for one sequence in each row, or for the packed ones of a mask of blocks."""
-    longest_exact, inputs = head.config.lion_exact_length, (query, key, value)
+    """`linearized_attention` for one sequence in each row, or for the packed ones of a mask of blocks."""
+    longest_exact, inputs = branch.config.lion_exact_length, (query, key, value)
     reach = window_reach(module.config, options.get("sliding_window"))
     exact = partial(exact_attention, module, output_attentions=output_attentions, **options)
-    is_full = isinstance(head, KeptAttention) and reach is None  # softmax over all, whatever the mask is
+    is_full = isinstance(branch, KeptAttention) and reach is None  # softmax over all, whatever the mask is
     if is_full or fits_for_all(query.shape[2], longest_exact):
         return exact(*inputs, attention_mask)
     tokens = Tokens()
     if attention_mask is not None:
         tokens = read_mask(attention_mask, len(query), has_window(options))
     if tokens.cu_seqlens is not None:
-        attend = partial(attend_rows, module, head, form=form, output_attentions=output_attentions, **options)
+        attend = partial(attend_rows, module, branch, form=form, output_attentions=output_attentions, **options)
         return attend_packed(attend, *inputs, tokens)
-    if isinstance(head, KeptAttention):
+    if isinstance(branch, KeptAttention):
         linear = partial(kept_attention, module, reach=reach, output_attentions=output_attentions, **options)
     else:
-        linear = partial(linear_attention, head, form=form, output_attentions=output_attentions, **options)
+        linear = partial(linear_attention, branch, form=form, output_attentions=output_attentions, **options)
     is_exact = [length <= longest_exact for length in tokens.row_lengths or ()]
     if not any(is_exact):
         return linear(*inputs, tokens)
@@ -160,7 +160,7 @@ def exact_attention(
 
 
 def linear_attention(
-    head: InPlaceHead,
+    branch: LinearBranch,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -172,12 +172,12 @@ def linear_attention(
     dropout: float,
     **others,
 ) -> tuple[Tensor, Tensor | None]:
-    """The linear attention of a head, for longer rows."""
+    """The linear attention of a branch, for longer rows."""
     query, key, value = by_query_head(query, key, value)
     if is_exporting_a_choice():
-        reach = window_reach(head.config, others.get("sliding_window"))
-        return choose_in_graph(head, query, key, value, tokens.is_real, scaling, form, reach), None
-    output, weights = head(query, key, value, tokens, scaling, form, output_attentions)
+        reach = window_reach(branch.config, others.get("sliding_window"))
+        return choose_in_graph(branch, query, key, value, tokens.is_real, scaling, form, reach), None
+    output, weights = branch(query, key, value, tokens, scaling, form, output_attentions)
     return F.dropout(output, dropout, training=dropout > 0), weights
 
 
@@ -222,7 +222,7 @@ def attend_packed(attend: Callable, query: Tensor, key: Tensor, value: Tensor, t
     return output.unflatten(0, (len(query), -1)), None
 
 
-def in_place_mask(
+def linearized_mask(
     batch_size: int,
     q_length: int,
     kv_length: int,
@@ -256,7 +256,7 @@ def in_place_mask(
 
 def attention_of_part(module: nn.Module, *inputs, form: str, **kwargs) -> tuple[Tensor, Tensor | None]:
     """
-    `in_place_attention` of the code that made the module's part: several models of one process may come with code of
+    `linearized_attention` of the code that made the module's part: several models of one process may come with code of
     their own, beside their weights, and names of attention functions are for all of them.
 
     Raises:
@@ -271,9 +271,9 @@ def attention_of_part(module: nn.Module, *inputs, form: str, **kwargs) -> tuple[
     return function(module, *inputs, form=form, **kwargs)
 
 
-for _part in (InPlaceHead, KeptAttention):
-    _part.attention_function = staticmethod(in_place_attention)
+for _part in (LinearBranch, KeptAttention):
+    _part.attention_function = staticmethod(linearized_attention)
 # For all models of this process.
-for _name, _form_in_place in FORMS_IN_PLACE.items():
-    AttentionInterface.register(_name, partial(attention_of_part, form=_form_in_place))
-    AttentionMaskInterface.register(_name, in_place_mask)
+for _name, _linearized_form in LINEARIZED_FORMS.items():
+    AttentionInterface.register(_name, partial(attention_of_part, form=_linearized_form))
+    AttentionMaskInterface.register(_name, linearized_mask)

@@ -10,23 +10,21 @@ interface.
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers import PreTrainedConfig
 from transformers import initialization as init
 
-from configuration_lion.registry import FEATURE_MAPS
+from configuration_lion.registry import FEATURE_MAPS, find_mixer
 
-from ..attention.decay_mask import LogDecay, decay_mask_rows, finite_log_decay, over_tokens
+from ..attention.decay_mask import LogDecay, check_decay_shape, decay_mask_rows, finite_log_decay, over_tokens
 from ..attention.far_sums import far_sums
 from ..attention.lion_attention import lion_attention
-from ..attention.numerics import accumulation_dtype, divide, without_autocast
-from ..attention.softmax_window import dense_window_mask
-from ..mixers.decay import FixedDecay
+from ..attention.numerics import divide, smallest_denominator, without_autocast
+from ..attention.softmax_window import dense_window_mask, sliding_attention
 from ..mixers.feature_map import Hedgehog
-from ..mixers.local_window import LocalWindow
 from ..mixers.mixer import init_own_weights
 from ..sequence.tiles import can_be_cut, cut_into_tiles, in_tiles
 from ..tokens import Tokens
@@ -34,8 +32,6 @@ from ..tokens import Tokens
 
 # Added to the gate to have one branch alone. A token that sees none beyond its window keeps the window.
 BRANCHES = {"both": 0.0, "window": -60.0, "linear": 60.0}
-# Half-lives of new decays, in tokens, of the fastest and the slowest head: all reach beyond a window of 64.
-HALF_LIVES = (256.0, 65_536.0)
 
 
 def bounded_exp(x: Tensor) -> Tensor:
@@ -68,19 +64,78 @@ class KeyFeatures(Hedgehog):
         return super().forward(x) * bounded_exp(size).unsqueeze(-1)
 
 
-class KeyDecay(nn.Module):
-    """Log decays log λ_j = logsigmoid(w_h·k_j + b_h) from the keys, as the attention interface gets them: rotated."""
+@dataclass
+class LocalWindow:
+    """
+    Softmax over near tokens, and what joins it with the linear sum over the others. With e_i, the logarithm of the
+    window's denominator (attention/softmax_window.py), the window's share of the output is sigmoid(e_i - g_i - log
+    den_i).
 
-    def __init__(self, num_heads: int, head_dim: int):
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(num_heads, head_dim))
-        self.bias = nn.Parameter(torch.empty(num_heads))
+    Attributes:
+        query, key, value: `(batch, heads, length, head_dim)`, before the feature map.
+        gate: g, `(batch, heads, length)`.
+        tokens: without padding between real ones.
+        reach: how many tokens a head sees on each side.
+        scaling: s, of the scores q·k; `None` for D^-½.
+    """
 
-    def forward(self, key: Tensor) -> Tensor:
-        """`(batch, heads, length, head_dim)` to `(batch, heads, length)`, float32 or float64."""
-        dtype = accumulation_dtype(key.dtype)
-        logits = (key.to(dtype) @ self.weight.to(dtype).unsqueeze(-1)).squeeze(-1)
-        return F.logsigmoid(logits + self.bias.to(dtype).unsqueeze(-1))
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    gate: Tensor
+    tokens: Tokens
+    reach: int
+    scaling: float | None = None
+
+    def __post_init__(self):
+        if self.scaling is None:
+            self.scaling = self.query.shape[-1] ** -0.5
+
+    def join(self, numerator: Tensor, denominator: Tensor) -> Tensor:
+        """
+        The output, `(batch, heads, length, head_dim)`, in the dtype of the values.
+
+        Args:
+            numerator, denominator: of the linear sum, `(batch, heads, length, head_dim)` and `(..., 1)`.
+        """
+        near, log_sum = sliding_attention(
+            self.query,
+            self.key,
+            self.value,
+            sliding_window=self.reach,
+            scaling=self.scaling,
+            tokens=self.tokens,
+            with_log_sum=True,
+        )
+        # The logarithm of the ratio of both denominators: neither overflows, and either may be 0.
+        denominator = at_least_smallest(denominator)
+        ratio = (log_sum - self.gate.to(log_sum.dtype)).unsqueeze(-1) - denominator.log()
+        near = near.transpose(1, 2).to(ratio.dtype)
+        factor = (-ratio).sigmoid() / denominator
+        return torch.addcmul(near * ratio.sigmoid(), numerator, factor).to(self.value.dtype)
+
+    def weights(self, linear: Tensor, queries: Tensor | slice = slice(None)) -> Tensor:
+        """
+        The weights of all tokens in the outputs of some, by default all, `(batch, heads, queries, length)`.
+
+        Args:
+            linear: undivided weights of the linear sum, in the same shape; those of near tokens do not count.
+            queries: indices of the outputs.
+        """
+        seen = dense_window_mask(self.query[:, 0], self.reach, self.tokens, queries)
+        linear = linear.masked_fill(seen, 0)
+        query, key, gate = (x.to(linear.dtype) for x in (self.query, self.key, self.gate))
+        scores = self.scaling * query[:, :, queries] @ key.transpose(-1, -2)
+        # Masked before exp: far from the window it may overflow, and its gradient would be NaN.
+        scores = torch.where(seen, scores - gate[:, :, queries, None], -torch.inf)
+        log_linear = at_least_smallest(linear.sum(-1, keepdim=True)).log()
+        largest = torch.maximum(scores.amax(-1, keepdim=True), log_linear).detach()
+        weights = (scores - largest).exp() + linear * (-largest).exp()
+        return divide(weights, weights.sum(-1, keepdim=True))
+
+
+def at_least_smallest(denominator: Tensor) -> Tensor:
+    return denominator.clamp(min=smallest_denominator(denominator.dtype))
 
 
 class KeptAttention(nn.Module):
@@ -91,12 +146,12 @@ class KeptAttention(nn.Module):
         self.config = config
 
 
-class InPlaceHead(nn.Module):
+class LinearBranch(nn.Module):
     """
     The linear attention of one attention module.
 
     Args:
-        config: of the encoder, with the fields of `InPlaceConfig`.
+        config: of the encoder, with the fields of `LinearizedConfig`.
         num_heads, head_dim: of the queries.
     """
 
@@ -114,11 +169,7 @@ class InPlaceHead(nn.Module):
             self.query_map, self.key_map = FEATURE_MAPS[config.lion_feature_map].function, None
         self.gate = nn.Parameter(torch.empty(num_heads, head_dim)) if self.window else None
         self.gate_bias = nn.Parameter(torch.empty(num_heads)) if self.window else None
-        self.decay: FixedDecay | KeyDecay | None = None
-        if config.lion_mixer == "decay":
-            self.decay = FixedDecay(num_heads)
-        elif config.lion_mixer == "selective":
-            self.decay = KeyDecay(num_heads, head_dim)
+        self.decay: nn.Module | None = find_mixer(config.lion_mixer).decay_of_keys(num_heads, head_dim)
 
     @torch.no_grad()
     def start(self, scaling: float | None = None) -> None:
@@ -138,12 +189,8 @@ class InPlaceHead(nn.Module):
                     init.zeros_(features.size)
             elif isinstance(features, nn.Module):
                 init_own_weights(features, self.config)
-        if self.decay is not None:
-            shortest, longest = torch.tensor(HALF_LIVES, dtype=torch.float64).log2()
-            half_life = torch.logspace(longest, shortest, len(self.decay.bias), base=2.0, dtype=torch.float64)
-            init.copy_(self.decay.bias, torch.logit(torch.exp2(-1 / half_life)).float())
-        if isinstance(self.decay, KeyDecay):
-            init.zeros_(self.decay.weight)
+        for module in () if self.decay is None else self.decay.modules():
+            init_own_weights(module, self.config)
 
     def forward(
         self,
@@ -196,10 +243,10 @@ class InPlaceHead(nn.Module):
                 sums = torch.zeros_like(value), torch.zeros_like(value[..., :1])
             else:
                 sums = far_sums(*inputs, value, log_decay, self.window, form=form)
-            return window.join(sums, None)
-        sums, linear = lion_attention(*inputs, value, LogDecay(log_decay, log_decay), form="eager", returns_sums=True)
-        seen = dense_window_mask(window.query, self.window, tokens)
-        return window.join(sums, linear.masked_fill(seen, 0))
+            return window.join(*sums), None
+        _, linear = lion_attention(*inputs, value, LogDecay(log_decay, log_decay), form="eager", returns_sums=True)
+        weights = window.weights(linear).to(value.dtype)
+        return weights @ value, weights  # from the weights, so that they have gradients
 
     def prepare(
         self, query: Tensor, key: Tensor, value: Tensor, tokens: Tokens, scaling: float | None
@@ -209,7 +256,8 @@ class InPlaceHead(nn.Module):
         features = [features_of(x.transpose(1, 2), feature_map) for feature_map, x in maps]
         log_decay = None
         if self.decay is not None:
-            log_decay = self.decay(key.transpose(1, 2) if isinstance(self.decay, FixedDecay) else key)
+            log_decay = self.decay(key.transpose(1, 2))
+            check_decay_shape(f"{type(self.decay).__name__}.forward", log_decay, len(key), *key.shape[1:3])
         # A fixed decay stays a number per head: padding is outside of the real tokens.
         is_fixed = log_decay is not None and log_decay.dim() == 1
         features[1], folded = tokens.fold(features[1], None if is_fixed else log_decay)
@@ -217,11 +265,11 @@ class InPlaceHead(nn.Module):
         inputs = [x.transpose(1, 2) for x in features]
         if not self.window:
             return inputs, log_decay, None
-        gate = torch.einsum("bhld,hd->blh", query, self.gate.to(query.dtype)) + self.gate_bias.to(query.dtype)
+        gate = torch.einsum("bhld,hd->bhl", query, self.gate.to(query.dtype))
+        gate = gate + self.gate_bias.to(query.dtype).unsqueeze(-1)
         if self.branches != "both":
             gate = gate + BRANCHES[self.branches]
-        near = (x.transpose(1, 2) for x in (query, key, value))
-        return inputs, log_decay, LocalWindow(*near, gate, tokens, 0, self.window, scaling=scaling)
+        return inputs, log_decay, LocalWindow(query, key, value, gate, tokens, self.window, scaling)
 
     def weights_of_tokens(
         self, query: Tensor, key: Tensor, tokens: Tokens, scaling: float | None, queries: Tensor
@@ -238,8 +286,7 @@ class InPlaceHead(nn.Module):
                 linear = linear * decay_mask_rows(*over_tokens(decays, query), queries)
             if window is None:
                 return divide(linear, linear.sum(-1, keepdim=True))
-            seen = dense_window_mask(window.query, self.window, tokens, queries)
-            return window.weights(linear.masked_fill(seen, 0), queries)
+            return window.weights(linear, queries)
 
 
 def features_of(x: Tensor, feature_map: Callable[[Tensor], Tensor]) -> Tensor:

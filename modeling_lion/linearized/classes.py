@@ -18,13 +18,13 @@ from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
 
 from ..attention.numerics import accumulation_dtype
 from ..private_apis import model_mappings, register_recorded_outputs, replace_registered_configs
-from .attention_functions import FORMS_IN_PLACE
-from .branch import InPlaceHead, KeptAttention
-from .config import PREFIX, InPlaceConfig, parts_of
+from .attention_functions import LINEARIZED_FORMS
+from .branch import KeptAttention, LinearBranch
+from .config import PREFIX, LinearizedConfig, parts_of
 from .model_inputs import read_table_again, with_tokens
 
 
-class InPlaceModel(PreTrainedModel):
+class LinearizedModel(PreTrainedModel):
     """What encoders with LION inside share; the class of transformers comes behind it."""
 
     def __init__(self, config: PreTrainedConfig, *inputs, **kwargs):
@@ -32,11 +32,11 @@ class InPlaceModel(PreTrainedModel):
         for part, name in [(part, part._attn_implementation) for part in parts_of(config)]:
             part._attn_implementation = name or "lion"
         super().__init__(config, *inputs, **kwargs)
-        install_heads(self)
+        install_branches(self)
         self.post_init()
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        if requested_attention is None or requested_attention in FORMS_IN_PLACE:
+        if requested_attention is None or requested_attention in LINEARIZED_FORMS:
             return requested_attention or "lion"
         return super().get_correct_attn_implementation(requested_attention, is_init_check)
 
@@ -52,20 +52,20 @@ class InPlaceModel(PreTrainedModel):
         return empty_model, (self.source_class,), *state  # the class itself may not be found by its name
 
     def initialize_weights(self):
-        # Parts of a model are of transformers' classes, which do not know a head. Loaded weights stay.
+        # Parts of a model are of transformers' classes, which do not know a branch. Loaded weights stay.
         super().initialize_weights()
         for module in self.modules():
-            if isinstance(module, InPlaceHead):
+            if isinstance(module, LinearBranch):
                 module.start()
 
 
-def empty_model(source_class: type[PreTrainedModel]) -> InPlaceModel:
+def empty_model(source_class: type[PreTrainedModel]) -> LinearizedModel:
     """Without a state, for pickle and copies."""
-    model_class = in_place_model_class(source_class)
+    model_class = linearized_model_class(source_class)
     return model_class.__new__(model_class)
 
 
-def install_heads(model: PreTrainedModel, scalings: dict[str, float] | None = None) -> None:
+def install_branches(model: PreTrainedModel, scalings: dict[str, float] | None = None) -> None:
     """
     Add LION's part to every attention module of `config.lion_layers`, on the device and in the dtype of the module.
 
@@ -85,7 +85,7 @@ def install_heads(model: PreTrainedModel, scalings: dict[str, float] | None = No
                 f"`lion_layers` names {name!r}, which a {type(base).__name__} of this configuration does not have: "
                 "linearize the encoder again after its layers have changed."
             ) from None
-        module.lion = KeptAttention(config) if sizes is None else InPlaceHead(config, *sizes)
+        module.lion = KeptAttention(config) if sizes is None else LinearBranch(config, *sizes)
         module.lion.has_sdpa = model._supports_sdpa
         if sizes is not None and scalings is not None:
             module.lion.start(scalings[name])
@@ -94,10 +94,10 @@ def install_heads(model: PreTrainedModel, scalings: dict[str, float] | None = No
             if module.lion.decay is not None:
                 module.lion.decay.to(accumulation_dtype(like.dtype))
             module.lion.train(module.training)
-    if config.lion_mixer != "lit":  # SPEC §5: decays stay float32
+    if any(isinstance(x, LinearBranch) and x.decay is not None for x in model.modules()):  # SPEC §5: they stay float32
         model._keep_in_fp32_modules_strict = {*(model._keep_in_fp32_modules_strict or ()), "lion.decay"}
-    if isinstance(base, PreTrainedModel) and not isinstance(base, InPlaceModel):
-        base.__class__ = in_place_model_class(type(base))  # whose forward looks at its tokens
+    if isinstance(base, PreTrainedModel) and not isinstance(base, LinearizedModel):
+        base.__class__ = linearized_model_class(type(base))  # whose forward looks at its tokens
     read_table_again(model)
 
 
@@ -106,16 +106,16 @@ CONFIG_CLASSES: dict[type, type[PreTrainedConfig]] = {}
 MODEL_CLASSES: dict[type, type[PreTrainedModel]] = {}
 
 
-def in_place_config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
+def linearized_config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
     """
     The class of configurations of encoders whose class was `base`; registered with the Auto classes. (Code that was
     loaded from beside weights leaves that to transformers: other weights may come with another version of it.)
     """
     if base in CONFIG_CLASSES:
         return CONFIG_CLASSES[base]
-    members = {"model_type": PREFIX + base.model_type, "__module__": __name__, "__doc__": InPlaceConfig.__doc__}
-    CONFIG_CLASSES[base] = config_class = strict(type(f"Lion{base.__name__}", (InPlaceConfig, base), members))
-    models = {name: tuple(map(in_place_model_class, found)) for name, found in auto_models(base).items()}
+    members = {"model_type": PREFIX + base.model_type, "__module__": __name__, "__doc__": LinearizedConfig.__doc__}
+    CONFIG_CLASSES[base] = config_class = strict(type(f"Lion{base.__name__}", (LinearizedConfig, base), members))
+    models = {name: tuple(map(linearized_model_class, found)) for name, found in auto_models(base).items()}
     names = {auto_class: tuple(model.__name__ for model in found) for auto_class, found in models.items()}
     config_class.auto_classes = {"AutoConfig": (config_class.__name__,)} | names
     if not LazyConfigs.are_installed:
@@ -151,13 +151,13 @@ def models_of(base: type[PreTrainedConfig]) -> list[type[PreTrainedModel]]:
     return [x for x in classes if x.config_class is base and "pretrained" not in x.__name__.lower()]
 
 
-def in_place_model_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]:
+def linearized_model_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]:
     """The class of models that were a `base`."""
     if base not in MODEL_CLASSES:
-        members = {"config_class": in_place_config_class(base.config_class), "source_class": base}
+        members = {"config_class": linearized_config_class(base.config_class), "source_class": base}
         members |= {"__module__": __name__, "__doc__": base.__doc__, "forward": with_tokens(base.forward)}
         if base not in MODEL_CLASSES:  # making the class of the configuration may have made this one, too
-            MODEL_CLASSES[base] = made = type(f"Lion{base.__name__}", (InPlaceModel, base), members)
+            MODEL_CLASSES[base] = made = type(f"Lion{base.__name__}", (LinearizedModel, base), members)
             register_recorded_outputs(made)
     return MODEL_CLASSES[base]
 
@@ -174,9 +174,9 @@ def class_by_name(name: str) -> type:
         return found
     base = getattr(transformers, name.removeprefix("Lion"), None) if name.startswith("Lion") else None
     if isinstance(base, type) and issubclass(base, PreTrainedConfig):
-        return in_place_config_class(base)
+        return linearized_config_class(base)
     if isinstance(base, type) and issubclass(base, PreTrainedModel) and base.config_class is not None:
-        return in_place_model_class(base)
+        return linearized_model_class(base)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -200,7 +200,7 @@ class LazyConfigs(dict):
         source = source_type(model_type)
         if source is None:
             raise KeyError(model_type)
-        return in_place_config_class(CONFIG_MAPPING[source])
+        return linearized_config_class(CONFIG_MAPPING[source])
 
 
 def source_type(model_type: object) -> str | None:

@@ -8,15 +8,39 @@ from typing import Literal
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-from configuration_lion.registry import FEATURE_MAPS
+from configuration_lion.registry import FEATURE_MAPS, MIXERS, unknown
+
+from ..attention.lion_attention import DECAYS_ONLY
 
 
 PREFIX = "lion-"  # of `model_type`
 
 
-def in_place_feature_maps() -> list[str]:
+def linearized_feature_maps() -> list[str]:
     """Positive ones, and one that only heads inside other encoders have (branch.py)."""
     return [*(name for name, feature_map in FEATURE_MAPS.items() if feature_map.is_positive), "scaled_hedgehog"]
+
+
+def linearized_mixers() -> list[str]:
+    """The mixers of linear attention whose decays can be made of keys."""
+    return [name for name, mixer in MIXERS.items() if getattr(mixer, "decay_of_keys", None) is not None]
+
+
+def check_linearized_mixer(name: str) -> None:
+    """Raise a ValueError for a mixer that cannot be inside another encoder, which says why."""
+    possible = linearized_mixers()
+    if name in possible:
+        return
+    if name not in MIXERS:
+        raise ValueError(unknown("mixer", name, dict.fromkeys(possible), "register_mixer"))
+    if MIXERS[name].needs == DECAYS_ONLY:
+        why = (
+            "its class does not say how decays are made of keys, by a static method `decay_of_keys(num_heads, "
+            "head_dim)` (modeling_lion.mixers.mixer.Mixer)"
+        )
+    else:
+        why = "it is not linear attention with decays, which is what can be put inside another encoder"
+    raise ValueError(f"`mixer` is {name!r}: {why}. Give one of {', '.join(map(repr, possible))}.")
 
 
 def is_lion(config: PreTrainedConfig) -> bool:
@@ -30,13 +54,13 @@ def type_of_source(config: PreTrainedConfig) -> str:
 
 
 @strict
-class InPlaceConfig(PreTrainedConfig):
+class LinearizedConfig(PreTrainedConfig):
     """
     Args:
         lion_layers: by name within the base model, each attention module: its number of heads and their dimension if
             it is linear, `None` if it keeps softmax. `linearize` finds them.
-        lion_mixer: decays of the linear sum: "lit" (none), "decay" (one number per head) or "selective" (from the key
-            of each token).
+        lion_mixer: decays of the linear sum: "lit" (none), "decay" (one number per head), "selective" (from the key of
+            each token), or those of another registered mixer (`Mixer.decay_of_keys`).
         lion_feature_map: φ, a name of `LionConfig.feature_map` but "identity", or "scaled_hedgehog".
         lion_window: tokens on each side that softmax reads; those beyond are in the linear sum. 0: all tokens are in
             the linear sum.
@@ -52,7 +76,7 @@ class InPlaceConfig(PreTrainedConfig):
     write_code = None
 
     lion_layers: dict | None = None
-    lion_mixer: Literal["lit", "decay", "selective"] = "lit"
+    lion_mixer: str = "lit"
     lion_feature_map: str = "hedgehog"
     lion_window: int = 64
     lion_exact_length: int = 0
@@ -65,8 +89,9 @@ class InPlaceConfig(PreTrainedConfig):
         return self.lion_position_table is not None and self.lion_positions is None
 
     def validate_lion(self):
-        if self.lion_feature_map not in in_place_feature_maps():
-            names = ", ".join(map(repr, in_place_feature_maps()))
+        check_linearized_mixer(self.lion_mixer)
+        if self.lion_feature_map not in linearized_feature_maps():
+            names = ", ".join(map(repr, linearized_feature_maps()))
             raise ValueError(f"`feature_map` is {self.lion_feature_map!r}; give a positive one: {names}.")
         for name in ("lion_window", "lion_exact_length"):
             if getattr(self, name) < 0:
@@ -83,7 +108,9 @@ class InPlaceConfig(PreTrainedConfig):
         file = "modeling_lion" if self.write_code is not None else type(self).__module__.rpartition(".")[2]
         self.auto_map = {name: f"{file}.{model}" for name, model in chosen.items()}
         if self.write_code is not None:
-            parts = [FEATURE_MAPS[self.lion_feature_map].function] if self.lion_feature_map in FEATURE_MAPS else []
+            parts = [MIXERS[self.lion_mixer]]
+            if self.lion_feature_map in FEATURE_MAPS:
+                parts.append(FEATURE_MAPS[self.lion_feature_map].function)
             self.auto_map = self.write_code(save_directory, parts, self.auto_map)
         super().save_pretrained(save_directory, **kwargs)
 

@@ -12,15 +12,15 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from ..attention.export_graph import chosen_in_graph, sizes_of
 from ..tokens import Tokens
-from .branch import InPlaceHead
+from .branch import LinearBranch
 from .lion_local import dense_mask
 
 
 @dataclass(frozen=True)
-class InPlaceChoice:
+class LinearizedChoice:
     """
     What a graph computes in some of its attention modules. Its inputs are queries, keys and values `(batch, heads,
-    length, head_dim)`, which tokens are real, `(batch, length)`, if there is a mask, and the weights of the head.
+    length, head_dim)`, which tokens are real, `(batch, length)`, if there is a mask, and the weights of the branch.
 
     Attributes:
         sizes: the shapes of the inputs; `None` for each size that is known at run time only.
@@ -30,7 +30,7 @@ class InPlaceChoice:
         scaling: of the scores.
         reach: of the window in which the module computes softmax, if it has one.
         form: of linear attention.
-        head: any one whose function this is; its weights are inputs.
+        branch: any one whose function this is; its weights are inputs.
         least_length, dtypes: of the inputs.
     """
 
@@ -41,12 +41,12 @@ class InPlaceChoice:
     scaling: float | None
     reach: int | None
     form: str
-    head: InPlaceHead = field(compare=False)
+    branch: LinearBranch = field(compare=False)
 
     @property
     def least_length(self) -> int:
         """With fewer tokens, chunks and blocks may be one, or nothing beyond the window, which is another graph."""
-        return max(65, self.head.window + 1)
+        return max(65, self.branch.window + 1)
 
     @property
     def dtypes(self) -> tuple[torch.dtype, ...]:
@@ -62,11 +62,11 @@ class InPlaceChoice:
         weights = dict(zip(self.weights, others[self.has_mask :], strict=True))
         is_real = others[0] if self.has_mask else None
         arguments = query, key, value, Tokens(is_real).with_order(), self.scaling, self.form
-        return (torch.func.functional_call(self.head, weights, arguments)[0],)
+        return (torch.func.functional_call(self.branch, weights, arguments)[0],)
 
 
 def choose_in_graph(
-    head: InPlaceHead,
+    branch: LinearBranch,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -76,14 +76,14 @@ def choose_in_graph(
     reach: int | None,
 ) -> Tensor:
     """
-    Softmax for a short batch, the linear attention of a head for a long one, chosen at run time: `(batch, length,
+    Softmax for a short batch, the linear attention of a branch for a long one, chosen at run time: `(batch, length,
     heads, head_dim)`. It has no gradients.
     """
-    weights = dict(head.named_parameters())
+    weights = dict(branch.named_parameters())
     inputs = (query, key, value, *(() if is_real is None else (is_real,)), *weights.values())
     form = "chunk" if form == "auto" else form
-    exact = head.config.lion_exact_length
-    rest = tuple(weights), is_real is not None, scaling, reach, form, head
+    exact = branch.config.lion_exact_length
+    rest = tuple(weights), is_real is not None, scaling, reach, form, branch
     batch, heads, length, _ = query.shape
     shape = batch, length, heads, value.shape[-1]
-    return chosen_in_graph(InPlaceChoice(sizes_of(inputs), exact, *rest), inputs, [value.dtype], [shape])[0]
+    return chosen_in_graph(LinearizedChoice(sizes_of(inputs), exact, *rest), inputs, [value.dtype], [shape])[0]

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from ..private_apis import forget_weight_conversions
-from .classes import in_place_config_class, in_place_model_class, install_heads
-from .config import InPlaceConfig
+from .classes import install_branches, linearized_config_class, linearized_model_class
+from .config import LinearizedConfig
 from .probe import FoundAttention, run_once
 
 
@@ -46,7 +46,8 @@ def linearize(
         model: any encoder whose layers call transformers' attention interface, with or without a head.
         layers: which attention modules become linear: "all", "global" (those without a window), "alternate" (every
             other one, from the first on) or indices. Others keep softmax, in linear time if they have a window.
-        mixer: "lit", "decay" or "selective": the decays of the linear sum (SPEC §2).
+        mixer: the decays of the linear sum (SPEC §2): "lit", "decay", "selective", or a mixer of your own that has
+            `decay_of_keys` (`modeling_lion.register_mixer`).
         feature_map: φ, a name of `LionConfig.feature_map` but "identity", or "scaled_hedgehog": features of a learnt
             size, which take a fifth off the error of distillation.
         window: tokens on each side that softmax reads; 0 for none: the linear sum has all tokens, as in the paper.
@@ -68,7 +69,7 @@ def linearize(
             f"linearize takes a model of transformers, not a {type(model).__name__}: of a SentenceTransformer give "
             "`encoder[0].auto_model`; of a PEFT model the one before `get_peft_model`."
         )
-    if isinstance(model.config, InPlaceConfig):
+    if isinstance(model.config, LinearizedConfig):
         raise ValueError(
             f"This {type(model).__name__} is linear already: load its source again, or set `lion_exact_length` in its "
             "configuration."
@@ -79,7 +80,8 @@ def linearize(
     chosen = chosen_modules(found, layers)
     for one in found:
         if one.problem is not None:
-            raise ValueError(f"{type(model).__name__} cannot become linear: {one.name} {one.problem}.")
+            reason = f"{type(model).__name__} cannot become linear: {one.name} {one.problem}."
+            raise ValueError(reason + advice_on_encoder(model, found))
     fields = {
         "lion_layers": {one.name: [one.num_heads, one.head_dim] if one in chosen else None for one in found},
         "lion_mixer": mixer,
@@ -91,7 +93,7 @@ def linearize(
     }
     if positions is not None:
         check_can_wrap(model, findings.position_table)
-    config_class = in_place_config_class(type(model.config))
+    config_class = linearized_config_class(type(model.config))
     try:
         config_class(**model.config.to_dict() | {"model_type": config_class.model_type} | fields)
     except StrictDataclassError as error:
@@ -100,12 +102,25 @@ def linearize(
     for name, value in fields.items():
         setattr_plainly(model.config, name, value)
     model.config.__class__ = config_class
-    model.__class__ = in_place_model_class(type(model))
+    model.__class__ = linearized_model_class(type(model))
     model.config.architectures = [type(model).__name__]
     forget_weight_conversions(model)
-    install_heads(model, {one.name: one.scaling for one in found})
+    install_branches(model, {one.name: one.scaling for one in found})
     model.set_attn_implementation("lion")
     return model
+
+
+def advice_on_encoder(model: PreTrainedModel, found: list[FoundAttention]) -> str:
+    """For a model of an encoder and a decoder: where its encoder is, or that this cannot become linear either."""
+    encoder = model.get_encoder() if model.config.is_encoder_decoder else model
+    path = next((name for name, module in model.named_modules() if module is encoder), "")
+    if not path:
+        return ""
+    inside = next(name for name, module in model.base_model.named_modules() if module is encoder)
+    blocked = next((one for one in found if one.problem is not None and one.name.startswith(f"{inside}.")), None)
+    if blocked is None:
+        return f" Give its encoder alone, `model.{path}`."
+    return f" Its encoder alone, `model.{path}`, cannot either: {blocked.name} {blocked.problem}."
 
 
 def own_config(model: PreTrainedModel) -> None:

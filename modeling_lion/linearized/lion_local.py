@@ -246,3 +246,10 @@ def register_lion_local() -> None:
     """Make the name known to transformers, for all models of this process."""
     AttentionInterface.register(LION_LOCAL, lion_local_attention)
     AttentionMaskInterface.register(LION_LOCAL, lion_local_mask)
+    for misspelt in ("lion-local", "lion local"):  # transformers would list its own names only
+        AttentionInterface.register(misspelt, refuse_misspelt)
+        AttentionMaskInterface.register(misspelt, refuse_misspelt)
+
+
+def refuse_misspelt(*args, **kwargs) -> None:
+    raise ValueError(f'The name of this attention is "{LION_LOCAL}": give `attn_implementation="{LION_LOCAL}"`.')

@@ -8,7 +8,7 @@ or they are refused.
 import threading
 from collections.abc import Callable
 from contextlib import contextmanager
-from functools import lru_cache, wraps
+from functools import wraps
 from inspect import Parameter, signature
 from typing import Any
 
@@ -20,54 +20,45 @@ from transformers.utils import ModelOutput
 from ..attention.tracing import is_compiling, is_readable
 from ..private_apis import has_hooks
 from ..tokens import cyclic_positions, packed_borders, real_tokens
-from .config import InPlaceConfig
+from .config import LinearizedConfig
 
 
 # Positions that buffers hold before they grow: 1 MB each.
 BUFFERED_POSITIONS = 131_072
-# The borders that attention functions of this thread got in the present call.
+# Whether attention functions of this thread got borders in the present call.
 ARRIVED = threading.local()
 
 
 def with_tokens(forward: Callable) -> Callable:
     """The `forward` of a base model, after a look at its tokens."""
+    kinds = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
+    names = [x.name for x in signature(forward).parameters.values() if x.kind in kinds][1:]  # without `self`
 
     @wraps(forward)
     def forward_with_tokens(self, *args, **kwargs):
-        is_linear = isinstance(self.config, InPlaceConfig) and str(self.config._attn_implementation).startswith("lion")
-        if self.base_model is not self or not is_linear:
+        name = str(self.config._attn_implementation) if isinstance(self.config, LinearizedConfig) else ""
+        if self.base_model is not self or not name.startswith("lion"):
             return forward(self, *args, **kwargs)
-        given = by_name(forward, args, kwargs)
+        given = dict(zip(names, args, strict=False)) | kwargs
         inputs = next((given[name] for name in ("input_ids", "inputs_embeds") if given.get(name) is not None), None)
         if inputs is not None and self.config.lion_position_table is not None:
             check_length(self, inputs.shape[1])
-        if inputs is None or is_compiling() or not has_padding_mask(given, inputs):
+        if is_compiling():
             return forward(self, *args, **kwargs)
+        is_text = inputs is not None and has_padding_mask(given, inputs)
         borders = given.get("cu_seq_lens_q")
-        if borders is None and given.get("position_ids") is not None:
+        if borders is None and is_text and given.get("position_ids") is not None:
             is_real = real_tokens(given.get("attention_mask"), inputs)
             borders = packed_borders(given["position_ids"], is_real, len(inputs))
         if borders is not None:
-            with expecting(borders, type(self).__name__):
+            with expecting(type(self).__name__):
                 return forward(self, *args, **kwargs | {"cu_seq_lens_q": borders.to(torch.int32)})
-        is_short = short_rows(self, given, inputs)
+        is_short = short_rows(self, given, inputs) if is_text else None
         if is_short is None:
             return forward(self, *args, **kwargs)
         return forward_by_length(self, forward, given, inputs, is_short)
 
     return forward_with_tokens
-
-
-@lru_cache(maxsize=256)
-def parameters_of(forward: Callable) -> tuple[str, ...]:
-    """The names of the positional parameters of a forward, without `self`."""
-    kinds = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
-    return tuple(x.name for x in signature(forward).parameters.values() if x.kind in kinds)[1:]
-
-
-def by_name(forward: Callable, args: tuple, kwargs: dict) -> dict[str, Any]:
-    """The arguments of a forward by name."""
-    return dict(zip(parameters_of(forward), args, strict=False)) | kwargs
 
 
 def has_padding_mask(given: dict, inputs: Tensor) -> bool:
@@ -78,7 +69,7 @@ def has_padding_mask(given: dict, inputs: Tensor) -> bool:
 
 
 @contextmanager
-def expecting(borders: Tensor, name: str):
+def expecting(name: str):
     """Raise a ValueError if the attention functions did not get borders within it: sequences would see each other."""
     before, ARRIVED.has_borders = getattr(ARRIVED, "has_borders", False), False
     try:

@@ -166,7 +166,7 @@ def problem_of(
 ) -> str | None:
     """Why an attention module cannot become linear; `None` if it can."""
     if getattr(module, "is_causal", False) if is_causal is None else is_causal:
-        return "is causal, and LION reads in both directions: of an encoder and a decoder, give the encoder alone"
+        return "is causal, and LION reads in both directions"
     if getattr(config, "is_decoder", False):
         return "belongs to a decoder (`is_decoder`)"
     if query.shape[2] != key.shape[2]:

@@ -10,7 +10,7 @@ from transformers import initialization as init
 from ..attention.numerics import accumulation_dtype
 from ..attention.tracing import is_exporting
 from ..private_apis import has_backward_hooks, is_torch_func_active
-from .initial_decays import initial_decay_logits
+from .initial_decays import far_decay_logits, initial_decay_logits
 from .linear import LinearMixer
 from .mixer import register_mixer
 
@@ -46,6 +46,13 @@ class FixedDecay(nn.Module):
         return log_decay.view(1, -1, 1).expand(batch, -1, length)
 
 
+class FarDecay(FixedDecay):
+    """`FixedDecay` inside another encoder, where near tokens have a window."""
+
+    def init_own_weights(self, config: PreTrainedConfig) -> None:
+        init.copy_(self.bias, far_decay_logits(len(self.bias)))
+
+
 @register_mixer
 class DecayMixer(LinearMixer):
     """
@@ -63,3 +70,7 @@ class DecayMixer(LinearMixer):
 
     def log_decay(self, hidden_states: Tensor) -> Tensor:
         return self.decay(hidden_states.detach())  # backward hooks would wait for their gradient
+
+    @staticmethod
+    def decay_of_keys(num_heads: int, head_dim: int) -> FarDecay:
+        return FarDecay(num_heads)

@@ -10,6 +10,8 @@ from transformers import PreTrainedConfig
 
 # In tokens, of the fastest head.
 SHORTEST_HALF_LIFE = 0.5
+# In tokens, of the slowest and the fastest head inside another encoder: all reach beyond a window of 64.
+FAR_HALF_LIVES = (65_536.0, 256.0)
 
 
 def initial_decay_logits(config: PreTrainedConfig) -> Tensor:
@@ -28,8 +30,19 @@ def initial_decay_logits(config: PreTrainedConfig) -> Tensor:
     heads_each = 2 if config.head_directions == "alternate" else 1
     if heads == heads_each == 2:
         longest = math.sqrt(longest * SHORTEST_HALF_LIFE)
-    half_life = torch.logspace(
-        math.log2(longest), math.log2(SHORTEST_HALF_LIFE), heads // heads_each, base=2.0, dtype=torch.float64
-    ).repeat_interleave(heads_each)
-    decay = torch.exp2(-1 / half_life)
-    return torch.logit(decay).float().repeat(config.num_scans)
+    logits = decay_logits(longest, SHORTEST_HALF_LIFE, heads // heads_each)
+    return logits.repeat_interleave(heads_each).repeat(config.num_scans)
+
+
+def far_decay_logits(num_heads: int) -> Tensor:
+    """Logits of decays inside another encoder, `(num_heads,)`, float32."""
+    return decay_logits(*FAR_HALF_LIVES, num_heads)
+
+
+def decay_logits(longest: float, shortest: float, heads: int) -> Tensor:
+    """
+    Logits of decays whose half-lives, in tokens, are spread evenly on a logarithmic scale, the longest first,
+    `(heads,)`, float32.
+    """
+    half_life = torch.logspace(math.log2(longest), math.log2(shortest), heads, base=2.0, dtype=torch.float64)
+    return torch.logit(torch.exp2(-1 / half_life)).float()

@@ -7,7 +7,7 @@ are in mixers/decay.py.
 from collections.abc import Callable
 from functools import partial
 
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedConfig
 from transformers.utils import logging
 
@@ -15,15 +15,15 @@ from configuration_lion.registry import find_feature_map
 
 from ..attention.decay_mask import NO_DECAY, LogDecay, check_decay_shape
 from ..attention.implementation_names import FORMS
-from ..attention.lion_attention import lion_attention
+from ..attention.lion_attention import DECAYS_ONLY, lion_attention
 from ..attention.numerics import without_autocast
 from ..attention.plan import CallPlan, planned
+from ..sequence.border_states import BorderStates, segment_states
 from ..sequence.conv_borders import ConvBorders
 from ..sequence.halo import WithHalo, reach_of
 from ..sequence.layout import Layout, PositionEmbeddings
 from ..sequence.rotary import rotate
 from ..sequence.tiles import TokenTile
-from .local_window import LocalWindow
 from .mixer import AttentionCall, Mixer, register_mixer
 from .short_conv import ShortConv, fused_convolution
 
@@ -31,16 +31,24 @@ from .short_conv import ShortConv, fused_convolution
 logger = logging.get_logger(__name__)
 
 
+def forms_of(operator: Callable) -> dict[str, Callable]:
+    """`Mixer.forms` of a function that computes every form, by its argument `form`, as `lion_attention` does."""
+    return {name: partial(operator, form=name) for name in (*FORMS, "eager")}
+
+
 class LinearMixer(Mixer):
     """
     The base of all linear mixers, which differ in `log_decay`. Names of learnt decays begin with "decay": these stay
     in float32, also in half precision and under quantisers.
 
-    Padding is folded into keys and log decays here (`Tokens.fold`): attention does not know of it.
+    Padding is folded into keys and log decays here (`Tokens.fold`): attention does not know of it. A mixer of another
+    function than `lion_attention` sets `needs` and `forms` (`forms_of`); its inputs after the log decays are made by
+    methods of the names in `needs`, from the hidden states.
     """
 
-    is_linear = has_decays = has_heads_first = True
-    eager_attention = staticmethod(partial(lion_attention, form="eager"))
+    is_linear = has_decays = has_heads_first = has_scans = has_rotary_positions = shares_sequences = True
+    forms = forms_of(lion_attention)
+    needs = DECAYS_ONLY
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
@@ -53,20 +61,12 @@ class LinearMixer(Mixer):
         # Each look into a configuration takes as long as a small operation.
         self.normalization, self.chunk_size = config.normalization, config.chunk_size
         self.head_directions, self.num_scans = config.head_directions, config.num_scans
-        self.window = config.local_window
-        self.window_gate = nn.Linear(config.hidden_size, config.num_attention_heads) if self.window else None
         self.reach = reach_of(config, "linear_attention")
         sizes = config.hidden_size, config.conv_kernel
         self.q_conv, self.k_conv, self.v_conv = (
             ShortConv(*sizes, dim) if config.conv_kernel else None
             for dim in (config.key_dim, config.key_dim, self.head_dim)
         )
-
-    def attention_name(self, output_attentions: bool) -> str:
-        name = self.config._attn_implementation
-        if name not in (*FORMS, "eager"):
-            name = "auto"
-        return "eager" if name == "auto" and output_attentions else name
 
     def forward(
         self,
@@ -80,13 +80,7 @@ class LinearMixer(Mixer):
         heads` heads: a scan is an order in which tokens are read (sequence/scans.py), with its own decays.
         """
         around = layout.with_halo(hidden_states, self.reach)
-        query, key, value, *near = self.features(around, layout)
-        window = None
-        if self.window:  # the gate stays float32 in a model loaded in float16
-            gate = self.window_gate(hidden_states.to(self.window_gate.weight.dtype))
-            outer = near[1], value
-            query, key, value, near_query = map(around.own, (query, key, value, near[0]))
-            window = LocalWindow(near_query, *outer, gate, around.tokens, around.before, self.window)
+        query, key, value = self.features(around, layout)
         if self.head_directions == "alternate" and query.shape[2] % 2:
             raise ValueError(
                 f"`head_directions` is 'alternate', and tensor parallelism leaves {query.shape[2]} heads to a "
@@ -98,9 +92,10 @@ class LinearMixer(Mixer):
             check_decay_shape(f"{type(self).__name__}.log_decay", log_decay, batch, self.num_scans * heads, length)
         key, log_decay = layout.tokens.fold(key, log_decay)
         log_decay = NO_DECAY if log_decay is None else LogDecay(log_decay, log_decay)
-        inputs = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), log_decay
+        others = (getattr(self, name)(hidden_states) for name in self.needs[1:]) if self.needs else ()
+        inputs = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), log_decay, *others
         attention = None if attention is None else self.bound(attention, layout)
-        return AttentionCall(attention, inputs, window)
+        return AttentionCall(attention, inputs)
 
     def bound(self, attention: Callable, layout: Layout) -> Callable:
         """
@@ -112,35 +107,40 @@ class LinearMixer(Mixer):
             chunk_size=self.chunk_size,
             cu_seqlens=layout.tokens.cu_seqlens,
             head_directions=self.head_directions,
-            returns_sums=self.window > 0,
             plan=layout.plan,
         )
 
-    def weights(self, call: AttentionCall, layout: Layout) -> Tensor:
+    def segment_states(self, hidden_states: Tensor, layout: Layout) -> BorderStates:
+        """What a segment sends to the others, for `lion_attention`."""
+        _, key, value, log_decay = self(hidden_states, layout).inputs
+        return segment_states(key, value, log_decay, self.head_directions)
+
+    def weights(self, call: AttentionCall, layout: Layout) -> Tensor | None:
+        if "eager" not in self.forms:
+            return super().weights(call, layout)
         logger.warning_once(
             f'The "{self.config._attn_implementation}" kernel has no attention weights: they are computed once '
             "more in the full form, which takes time and memory quadratic in the length."
         )
-        return self.bound(self.eager_attention, layout)(*call.inputs)[1]
+        return self.bound(self.forms["eager"], layout)(*call.inputs)[1]
 
     def features(self, around: WithHalo, layout: Layout) -> list[Tensor]:
         """
         Queries and keys after the feature map, and values, of the tokens of the call, `(batch, length, heads, ...)`
-        each. Where there is a window, of the tokens around, too, and also queries and keys before the feature map.
+        each.
         """
-        tokens = around._replace(before=0, after=0) if self.window else around
         tables = layout.rotary_tables.get(self.layer_type)
-        has_order = self.q_conv is not None and tokens.tokens.order is not None  # which knows no tiles
+        has_order = self.q_conv is not None and around.tokens.order is not None  # which knows no tiles
         if has_order or not layout.has_tiles:
-            return self.features_of(tokens, layout.conv_borders, tables, layout.plan)
+            return self.features_of(around, layout.conv_borders, tables, layout.plan)
 
         def of_tile(tile: TokenTile) -> list[Tensor]:
-            some, borders = tokens.tile(tile, self.config.conv_kernel // 2), layout.conv_borders
+            some, borders = around.tile(tile, self.config.conv_kernel // 2), layout.conv_borders
             if borders is not None:
                 borders = borders.between(tile.first - some.before, tile.end + some.after)
             return self.features_of(some, borders, tile.of_tables(tables), layout.plan)
 
-        return layout.by_tile(of_tile, tokens.own(tokens.hidden_states))
+        return layout.by_tile(of_tile, around.own(around.hidden_states))
 
     def features_of(
         self,
@@ -170,11 +170,11 @@ class LinearMixer(Mixer):
                 query, key, value = map(tokens.restored, (query, key, value))
             if around.before or around.after:
                 query, key, value = map(around.own, (query, key, value))
-            query, key = near = (query, key) if tables is None else rotate(query, key, tables, heads_dim=2)
+            query, key = rotate(query, key, tables, heads_dim=2)
             query, key = self.feature_map(query), (self.key_feature_map or self.feature_map)(key)
         if self.heads_per_key > 1:
             query, key = (x.repeat_interleave(self.heads_per_key, dim=2) for x in (query, key))
-        return [query, key, value, *(near if self.window else ())]
+        return [query, key, value]
 
     def log_decay(self, hidden_states: Tensor) -> Tensor | None:
         """
@@ -200,4 +200,8 @@ class LitMixer(LinearMixer):
     tensor_parallel_plan = {}
 
     def log_decay(self, hidden_states: Tensor) -> None:
+        return None
+
+    @staticmethod
+    def decay_of_keys(num_heads: int, head_dim: int) -> None:
         return None

@@ -9,7 +9,7 @@ from transformers import initialization as init
 
 from ..attention.numerics import accumulation_dtype
 from .decay import logsigmoid
-from .initial_decays import initial_decay_logits
+from .initial_decays import far_decay_logits, initial_decay_logits
 from .linear import LinearMixer
 from .mixer import register_mixer
 
@@ -49,6 +49,26 @@ def gate_log_decay(gate: nn.Module, hidden_states: Tensor) -> Tensor:
     return layer.log_decay(gate(hidden_states))
 
 
+class KeyDecay(nn.Module):
+    """Log decays log λ_j = logsigmoid(w_h·k_j + b_h) from the keys of another encoder, after its rotation."""
+
+    def __init__(self, num_heads: int, head_dim: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_heads, head_dim))
+        self.bias = nn.Parameter(torch.empty(num_heads))
+
+    def init_own_weights(self, config: PreTrainedConfig) -> None:
+        init.zeros_(self.weight)
+        init.copy_(self.bias, far_decay_logits(len(self.bias)))
+
+    def forward(self, key: Tensor) -> Tensor:
+        """`(batch, length, heads, head_dim)` to `(batch, heads, length)`, float32 or float64."""
+        key = key.transpose(1, 2)
+        dtype = accumulation_dtype(key.dtype)
+        logits = (key.to(dtype) @ self.weight.to(dtype).unsqueeze(-1)).squeeze(-1)
+        return F.logsigmoid(logits + self.bias.to(dtype).unsqueeze(-1))
+
+
 @register_mixer
 class SelectiveMixer(LinearMixer):
     """
@@ -73,3 +93,7 @@ class SelectiveMixer(LinearMixer):
         # λ = 1 for the tokens before the patches of an image, such as CLS (SPEC §6).
         first, rest = log_decay.tensor_split((self.num_prefix_tokens,), dim=-1)
         return torch.cat((torch.zeros_like(first), rest), dim=-1)
+
+    @staticmethod
+    def decay_of_keys(num_heads: int, head_dim: int) -> KeyDecay:
+        return KeyDecay(num_heads, head_dim)

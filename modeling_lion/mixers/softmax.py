@@ -88,7 +88,7 @@ class SoftmaxMixer(Mixer):
 
     name, title = "softmax", "Softmax attention in the backbone of LION"
     description = "as in BERT and ViT, to compare LION with"
-    eager_attention = staticmethod(eager_softmax)
+    is_softmax = has_rotary_positions = True
     attention_functions = None  # those of transformers that can compute it; `None` for all
     sliding_window = None  # tokens seen on each side; `None` for all
 
@@ -204,6 +204,8 @@ class SlidingMixer(SoftmaxMixer):
     `SoftmaxMixer` over the tokens |i - j| <= `sliding_window`, in linear time (attention/softmax_window.py).
     transformers' own functions compute if they are chosen by name: "eager", or those that skip masked blocks.
     """
+
+    has_rotary_positions = shares_sequences = True
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)

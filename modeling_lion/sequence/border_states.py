@@ -76,16 +76,15 @@ def segment_attention(
     border_states: BorderStates,
     normalization: str,
     head_directions: str = "both",
-    returns_sums: bool = False,
     **kwargs,
-) -> tuple[Tensor | tuple[Tensor, Tensor], None]:
+) -> tuple[Tensor, None]:
     """
     The output of one segment: `attention` inside it, and the border states for everything outside.
 
     Args:
         attention: `lion_attention` in any form.
         border_states: what the segment receives, from `pass_borders`.
-        query, key, value, log_decay, normalization, head_directions, returns_sums: as in `lion_attention`.
+        query, key, value, log_decay, normalization, head_directions: as in `lion_attention`.
     """
     (numerator, denominator), _ = attention(
         query, key, value, log_decay, head_directions=head_directions, returns_sums=True, **kwargs
@@ -98,6 +97,4 @@ def segment_attention(
         ) @ border_states.backward
         outside_numerator, outside_denominator = split_ones(outside)
         numerator, denominator = numerator + outside_numerator, denominator + outside_denominator
-        if returns_sums:
-            return (numerator, denominator), None
         return normalize(numerator, denominator, normalization, query.shape[-1]).to(value.dtype), None

@@ -75,9 +75,9 @@ class Halo:
 
 
 def reach_of(config: PreTrainedConfig, layer_type: str) -> int:
-    """The tokens of a halo that a layer needs on each side: those in its window, and those its convolution reaches."""
+    """The tokens of a halo that a layer needs on each side: those in its window, or those its convolution reaches."""
     if layer_type == "linear_attention":
-        return config.local_window + config.conv_kernel // 2
+        return config.conv_kernel // 2
     return config.sliding_window if layer_type == "sliding_attention" else 0
 
 

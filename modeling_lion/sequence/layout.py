@@ -51,6 +51,7 @@ class Layout:
     plan: CallPlan | None = None
 
     is_segment = False  # whether mixers see tokens outside of this layout
+    border_states = None  # what mixers receive from the other segments
 
     def with_halo(self, hidden_states: Tensor, reach: int) -> WithHalo:
         """

@@ -17,7 +17,6 @@ from configuration_lion.configuration_lion import SCALED_BY_LENGTH
 from ..attention.decay_mask import wide_dtype
 from ..attention.numerics import accumulation_dtype
 from ..private_apis import phi_rotary_embedding
-from .halo import reach_of
 from .layout import Layout, PositionEmbeddings
 
 
@@ -32,8 +31,7 @@ class LionRotaryEmbedding(phi_rotary_embedding()):
 
     def __init__(self, config: PreTrainedConfig, layer_type: str | None = None, **kwargs):
         super().__init__(config, **kwargs)  # `device`, before transformers 5.23
-        has_window = layer_type == "sliding_attention" or layer_type == "linear_attention" and config.local_window > 0
-        self.reach = reach_of(config, layer_type) if has_window else 0
+        self.reach = config.sliding_window if layer_type == "sliding_attention" else 0
 
     def _apply(self, fn, recurse: bool = True):
         # Frequencies stay float32 in a model cast to half precision: rounded, token 500 would be a radian off.

@@ -99,9 +99,8 @@ def scan_attention(
     *,
     scans: Tensor,
     normalization: str,
-    returns_sums: bool = False,
     **kwargs,
-) -> tuple[Tensor | tuple[Tensor, Tensor], Tensor | None]:
+) -> tuple[Tensor, Tensor | None]:
     """
     Attention along several scans at once, each with its own set of heads; their numerators and denominators add.
 
@@ -110,7 +109,7 @@ def scan_attention(
         query, key, value: in raster order, `(batch, heads, length, dim)`.
         log_decay: in raster order, for `scans * heads` heads.
         scans: permutations of the raster order, `(scans, length)`.
-        normalization, returns_sums: as in `lion_attention`.
+        normalization: as in `lion_attention`.
 
     Returns:
         As `lion_attention`, in raster order.
@@ -131,12 +130,11 @@ def scan_attention(
     )
     inputs = (torch.cat([x[:, :, s] for s in scans], dim=1) for x in (query, key, value))
     sums, weights = attention(*inputs, log_decay, returns_sums=True, **kwargs)
-    if weights is not None:
-        weights = [y[..., r] for y, r in zip(weights.split(heads, 1), raster, strict=True)]
-        weights = mean_in_raster_order(torch.cat(weights, dim=1))
-    if returns_sums or weights is None:
-        sums = tuple(mean_in_raster_order(x) for x in sums)
-        return sums if returns_sums else normalize(*sums, normalization, query.shape[-1]).to(value.dtype), weights
+    if weights is None:
+        sums = map(mean_in_raster_order, sums)
+        return normalize(*sums, normalization, query.shape[-1]).to(value.dtype), None
+    weights = [y[..., r] for y, r in zip(weights.split(heads, 1), raster, strict=True)]
+    weights = mean_in_raster_order(torch.cat(weights, dim=1))
     weights = normalize(weights, weights.sum(-1, keepdim=True), normalization, query.shape[-1])
     with without_autocast(value):  # from the weights, so that they have a gradient
         output = weights @ value.to(weights.dtype)

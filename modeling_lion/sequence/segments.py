@@ -20,8 +20,8 @@ from ..attention.plan import CallPlan
 from ..attention.tracing import is_readable
 from ..private_apis import has_hooks, is_transformed
 from ..tokens import Tokens, read_text
-from .border_states import BorderStates, pass_borders, segment_attention, segment_states
-from .halo import Halo, WithHalo, has_neighbours
+from .border_states import BorderStates, segment_attention
+from .halo import Halo, WithHalo
 from .input_checks import check_inputs
 from .layout import Layout
 from .tiles import is_faster_in_tiles
@@ -85,10 +85,11 @@ def encode_in_segments(
     """
     if not model.is_text:
         raise ValueError('This LionModel has `modality="image"`: `encode_long` reads text.')
-    if "full_attention" in model.config.layer_types_in_use:
+    mixers = [layer.attention.mixer for layer in model.layers]
+    if not all(mixer.reads_segments for mixer in mixers):
         raise ValueError(
-            "`encode_long` needs layers of linear attention or with a window, and some see all tokens at once "
-            f"({what_is_full(model.config)}): call the model."
+            "`encode_long` needs layers of linear attention, with a window, or of a mixer that has `reach`, and some "
+            f"see all tokens at once ({what_is_full(model.config)}): call the model."
         )
     if model.training:
         raise ValueError("`encode_long` is for inference: call model.eval() first.")
@@ -104,7 +105,10 @@ def encode_in_segments(
     position_ids, lengths = tokens.position_ids, None
     if model.config.scales_with_length:
         lengths = tokens.sequence_lengths()
-    if has_neighbours(model.config):
+    if tokens.is_real is not None and not all(mixer.takes_padding for mixer in mixers):
+        inputs = input_ids, token_type_ids, position_ids.expand_as(input_ids)
+        return each_row(model, tokens.is_real, *inputs, segment_length, show_progress), tokens.is_real
+    if any(mixer.reach for mixer in mixers):
         tokens = tokens.with_order()
     if tokens.order is not None:  # so that halos hold real tokens
         position_ids = tokens.reordered(position_ids.expand_as(input_ids))
@@ -122,7 +126,7 @@ def encode_in_segments(
     for segment, *inputs in zip(segments, split(input_ids), split(token_type_ids), positions, strict=True):
         segment.copy_(model.embeddings(*inputs))
 
-    passes = [2 if layer.layer_type == "linear_attention" else 1 for layer in model.layers]
+    passes = [1 if layer.attention.mixer.segment_states is None else 2 for layer in model.layers]
     with logging.tqdm(
         total=sum(passes) * len(segments), desc="Encoding", unit="segment", disable=not show_progress
     ) as progress:
@@ -147,7 +151,9 @@ def encode_in_segments(
         for layer, num_passes in zip(model.layers, passes, strict=True):
             border_states = [None] * len(segments)
             if num_passes == 2:
-                border_states = pass_borders([states_of_layer(layer, *inputs) for inputs in each_segment(layer)])
+                mixer = layer.attention.mixer
+                sent = [mixer.segment_states(layer.normed(x), layout) for x, layout in each_segment(layer)]
+                border_states = mixer.pass_states(sent)
             for (segment, layout), states in zip(each_segment(layer), border_states, strict=True):
                 layout.border_states = states
                 segment.copy_(layer(segment, layout)[0])
@@ -176,21 +182,40 @@ def goes_in_segments(model: PreTrainedModel, input_ids: Tensor, layout: Layout, 
         and input_ids.numel() > TOKENS_IN_ONE_PASS
         and type(layout) is Layout
         and layout.tokens.cu_seqlens is None
-        and "full_attention" not in model.config.layer_types_in_use
         and not torch.is_autocast_enabled(input_ids.device.type)
         and not (has_hooks(model.embeddings) or has_hooks(model.layers))
+        and all(layer.attention.mixer.reads_segments for layer in model.layers)
     )
 
 
-def states_of_layer(layer: nn.Module, hidden_states: Tensor, layout: Layout) -> BorderStates:
-    """The border states that a linear layer sends from a segment, given its hidden states."""
-    _, key, value, log_decay = layer.attention.mixer(layer.normed(hidden_states), layout).inputs
-    return segment_states(key, value, log_decay, layer.attention.config.head_directions)
+def each_row(
+    model: PreTrainedModel,
+    is_real: Tensor,
+    input_ids: Tensor,
+    token_type_ids: Tensor | None,
+    position_ids: Tensor,
+    segment_length: int,
+    show_progress: bool,
+) -> Tensor:
+    """
+    The hidden states of `encode_in_segments`, 0 at padded tokens, of each row alone without padding: for mixers that
+    do not know of padding.
+    """
+    hidden_states = torch.zeros(*input_ids.shape, model.config.hidden_size, dtype=model.dtype, device=input_ids.device)
+    for row, real in enumerate(is_real):
+        if real.any():
+            ids, types, positions = (
+                None if x is None else x[row : row + 1, real] for x in (input_ids, token_type_ids, position_ids)
+            )
+            found = encode_in_segments(model, ids, None, types, positions, segment_length, show_progress)[0]
+            hidden_states[row, real] = found[0]
+    return hidden_states
 
 
 def what_is_full(config: PreTrainedConfig) -> str:
-    """The field that gives a model layers of full attention."""
-    return "`layer_types` has 'full_attention'" if config.layer_types else f"`mixer_type` is {config.mixer_type!r}"
+    """The field that gives a model layers that see all tokens at once."""
+    is_full = "full_attention" in (config.layer_types or ())
+    return "`layer_types` has 'full_attention'" if is_full else f"`mixer_type` is {config.mixer_type!r}"
 
 
 def halos_of(

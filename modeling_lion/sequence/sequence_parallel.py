@@ -183,11 +183,10 @@ def shared_layout(
     spans = span_of_real_tokens(real, sum(lengths[: dist.get_rank(group)]))
     begin, end, counts = gather(torch.stack(spans), group).unbind(1)
     has_inner_padding = bool((end.amax(0) - begin.amin(0) > counts.sum(0)).any())
-    if has_inner_padding and config.has_windows:
+    if has_inner_padding and config.sliding_window is not None:
         raise ValueError(
             "`attention_mask` has padding between real tokens: where processes share a sequence, a layer with a "
-            "window (`layer_types`, 'sliding_attention', or `local_window`) takes texts that are padded at their ends "
-            "only."
+            "window (`layer_types`, 'sliding_attention') takes texts that are padded at their ends only."
         )
     options = {"group": group, "counts": counts, "lengths": tuple(lengths), "has_inner_padding": has_inner_padding}
     shared = SharedLayout(layout.tokens, **options)
@@ -343,10 +342,11 @@ class SequenceParallelModel:
             ValueError: for image models, for layers of full attention, and for question answering, whose loss is over
                 all tokens at once.
         """
-        if group is not None and "full_attention" in self.config.layer_types_in_use:
+        mixers = [layer.attention.mixer for layer in self.base_model.layers]
+        if group is not None and not all(mixer.shares_sequences for mixer in mixers):
             raise ValueError(
-                "Processes share a sequence by the states of linear attention and by the tokens of a window, and some "
-                f"layers see all tokens at once ({what_is_full(self.config)}): use other layers."
+                "Processes share a sequence by the states of `lion_attention` and by the tokens of a window, and some "
+                f"layers need more ({what_is_full(self.config)}): use other layers."
             )
         if group is not None and (self.config.modality != "text" or not self._supports_sequence_parallel):
             raise ValueError(

@@ -94,9 +94,8 @@ def launch_states(plan, x, y, decays, states, totals, inverse=None, delta=None, 
     launch(
         pass_chunks_kernel, 2 * plan.bh * plan.num_state_blocks,
         states, totals, chunk_decays, *given, plan.num_chunks, plan.bh,
-        HEAD_DIM=plan.head_dim, SIZE=plan.head_dim * plan.value_dim, BLOCK=plan.state_block, TOTALS=plan.head_tile,
-        ADJOINT=is_adjoint, NORMALIZE=plan.has_denominators, NEEDS_THROUGH=given[2] is not None,
-        num_warps=8, num_stages=1,
+        HEAD_DIM=plan.head_dim, SIZE=plan.head_dim * plan.value_dim, TOTALS=plan.head_tile, ADJOINT=is_adjoint,
+        NORMALIZE=plan.has_denominators, NEEDS_THROUGH=given[2] is not None, **plan.walk,
     )  # fmt: skip
 
 

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> None:
     from tqdm import tqdm
 
     from .corpus import Columns
-    from .job import begin_job, finish, work, work_on_cluster
+    from .job import CUT, begin_job, finish, work, work_on_cluster
 
     columns = Columns(args.text_column, args.id_column, args.name_column)
     settings = {name: getattr(args, name) for name in ("one_pass", "whole_texts", "with_text", "shard_bytes")}
@@ -71,10 +71,12 @@ def run(args: argparse.Namespace) -> None:
         for count in work_on_cluster(job) if args.ray else work(job):
             progress.update()
             progress.set_postfix_str(f"{count:,} passages in the last")
-    files, passages = finish(job)
+    files, passages, cut = finish(job)
     if is_lance:
         write_lance(folder, out)
     print(f"Wrote {passages:,} vectors to {args.out}{'' if is_lance else f' ({files:,} Parquet files)'}.")
+    if lost := cut.sentence("passage"):
+        print(f"{lost} The column `{CUT}` has their numbers.", file=sys.stderr)
 
 
 def write_lance(folder: Path, out: Path) -> None:

@@ -152,7 +152,7 @@ def rows_of_shards(path: Path, columns: Columns, shard_bytes: int) -> Iterator[t
 def is_text(kind: pa.DataType) -> bool:
     """Whether values of a type are strings."""
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
 def read_shard(shard: Shard, columns: Columns) -> Iterator[Text]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
@@ -16,10 +17,13 @@ import torch
 from modeling_lion import split_passages
 
 from ..documents import Document, batches
-from ..encoders import SentenceEncoder, load_encoder
-from ..files import replaced
+from ..encoders import READING, Cut, SentenceEncoder, load_encoder
+from ..files import hash_of, replaced
 from ..sources import hash_of_model
-from .corpus import MANIFEST, Columns, File, Shard, Text, find_files, make_shards, read_shard
+from .corpus import MANIFEST, Columns, Shard, Text, find_files, make_shards, read_shard
+
+
+CUT = "cut_tokens"  # the column with the number of tokens of a passage that the encoder did not read
 
 
 @dataclass(frozen=True)
@@ -76,19 +80,22 @@ def begin_job(
         raise ValueError(f"shards of {shard_bytes} bytes have no text: give at least 1.")
     manifest = folder / MANIFEST
     is_new = not manifest.is_file()
-    if is_new and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    is_folder = not folder.exists() or folder.is_dir()
+    others = [x for x in folder.iterdir() if not x.name.startswith(f"_{MANIFEST}")] if folder.is_dir() else []
+    if is_new and (not is_folder or others):
         raise ValueError(f"{folder} exists, and was not written by `lion embed`: give another --out.")
     files = find_files(sources, folder)
     settings = {
-        "files": [[*file, *state_of(file)] for file in files],
+        "files": [[*file, hash_of(file.path)] for file in files],
         "model": hash_of_model(model),
+        "reading": READING,
         "columns": list(columns),
         "one_pass": one_pass,
         "whole_texts": whole_texts,
         "with_text": with_text,
         "shard_bytes": shard_bytes,
     }
-    if not is_new:
+    if any(folder.glob("part-*.parquet")):  # else a call failed before the first vector, and nothing is kept of it
         before = json.loads(manifest.read_text(encoding="utf-8"))
         if other := [name for name, value in settings.items() if before.get(name) != value]:
             raise ValueError(
@@ -99,12 +106,6 @@ def begin_job(
     with replaced(manifest) as unfinished:
         unfinished.write_text(json.dumps(settings), encoding="utf-8")
     return Job(shards, folder, model, columns, one_pass, whole_texts, with_text)
-
-
-def state_of(file: File) -> tuple[int, int]:
-    """Size in bytes and time in nanoseconds, one of which changes with the contents."""
-    status = Path(file.path).stat()
-    return status.st_size, status.st_mtime_ns
 
 
 class Worker:
@@ -130,7 +131,11 @@ class Worker:
         for own, name, text in texts:
             ids.append(own)
             documents.append(Document(name, text, tuple(find(text)), ()))
-        vectors = [rows for batch in batches(documents) for rows in self.encoder.encode_documents(batch)]
+        vectors, cut = [], []
+        for batch in batches(documents):
+            of_batch, cut_of_batch = self.encoder.encode_and_count(batch)
+            vectors += of_batch
+            cut += cut_of_batch
         rows = [(own, n, *span) for own, x in zip(ids, documents, strict=True) for n, span in enumerate(x.spans)]
         own, number, first, end = zip(*rows, strict=True) if rows else ([],) * 4
         flat = pa.array(torch.cat(vectors).flatten().numpy() if vectors else [], pa.float32())
@@ -139,6 +144,7 @@ class Worker:
             "passage": pa.array(number, pa.int32()),
             "first": pa.array(first, pa.int64()),
             "end": pa.array(end, pa.int64()),
+            CUT: pa.array(np.concatenate([*cut, np.zeros(0, int)]), pa.int32()),
         }
         if self.job.with_text:
             spans = [x.text[a:b] for x in documents for a, b in x.spans]
@@ -182,9 +188,14 @@ def work_on_cluster(job: Job) -> Iterator[int]:
         yield row["passages"]
 
 
-def finish(job: Job) -> tuple[int, int]:
-    """Delete what killed processes left; returns the numbers of files and passages of a job that is done."""
+def finish(job: Job) -> tuple[int, int, Cut]:
+    """Delete what killed processes left; returns the numbers of files and passages of a job that is done, and what
+    the encoder did not read."""
     for path in job.folder.glob("_part-*"):
         path.unlink(missing_ok=True)
-    counts = [pq.read_metadata(job.part(n)).num_rows for n in range(len(job.shards))]
-    return len(counts), sum(counts)
+    passages, cut = 0, Cut()
+    for number in range(len(job.shards)):
+        tokens = pq.read_table(job.part(number), columns=[CUT])[CUT].to_numpy()
+        passages += len(tokens)
+        cut.add(tokens)
+    return len(job.shards), passages, cut

@@ -2,19 +2,20 @@
 """What answers the requests of `lion search`: an encoder, and the indices of the folders that it has read."""
 
 import hashlib
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from ..documents import Document, documents_of, files_of_folder, files_of_package
-from ..encoders import SentenceEncoder, load_encoder
+from ..encoders import READING, SentenceEncoder, load_encoder
+from ..files import state_of
 from ..sources import files_of_model
 from .index import Index, nearest_line
-from .vectors import VECTORS, SavedVectors
+from .vectors import SavedVectors
 
 
 FIRST_ANSWER = 10.0  # seconds, after which answers from what has been read are given, while reading goes on
+TICK = 2 * 10**9  # nanoseconds between two times of a file, at most: FAT has every other second
 
 
 class Texts:
@@ -28,7 +29,7 @@ class Texts:
 
     def __init__(self, folder: str | None, package: str | None):
         self.folder, self.package = folder, package
-        self.found: dict[str, tuple[tuple[int, int], list[Document], str | None]] = {}
+        self.found: dict[str, tuple[tuple[int, ...], list[Document], str | None]] = {}
 
     def documents(self) -> tuple[list[Document], list[str]]:
         """
@@ -41,12 +42,13 @@ class Texts:
         before, self.found = self.found, {}
         for file in files:
             try:
-                stat = os.stat(file)
-                state = (stat.st_mtime_ns, stat.st_size)
+                now, state = time.time_ns(), state_of(file)
                 if before.get(file, ((), [], None))[0] == state:
                     self.found[file] = before[file]
                 else:
-                    self.found[file] = (state, list(documents_of(file, root)), None)
+                    # Within a tick of the disk's clock it can change again and keep its times: read it next time, too.
+                    is_certain = max(state[1:3]) < now - TICK
+                    self.found[file] = (state if is_certain else (), list(documents_of(file, root)), None)
             except (ValueError, OSError) as error:
                 self.found[file] = ((), [], str(error))
         documents = [document for _, of_file, _ in self.found.values() for document in of_file]
@@ -75,7 +77,7 @@ class Searcher:
 
         Args:
             request: `query` (may be empty: nothing but reading), `folder` or `package`, `top`, `seconds` or `None`,
-                `one_pass`, `index` (a name in `VECTORS`) and `cache_dir`.
+                `one_pass` and `cache_dir`.
 
         Yields:
             Dicts with one key, and a last one with two: `message` to show, `progress` (passages that have been read,
@@ -88,12 +90,13 @@ class Searcher:
         begin = time.monotonic()
         folder, package = request["folder"], request["package"]
         source = folder if package is None else f"package {package}"
-        about = repr((source, self.model, self.files, request["one_pass"]))
+        about = repr((source, self.model, self.files, request["one_pass"], READING))
         path = Path(request["cache_dir"]) / hashlib.sha256(about.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        key = path.with_suffix(f".{request['index']}")
-        if key not in self.sources:
-            self.sources[key] = Texts(folder, package), VECTORS[request["index"]](path)
-        texts, vectors = self.sources[key]
+        if path not in self.sources:
+            self.sources[path] = Texts(folder, package), SavedVectors(path)
+            if note := self.sources[path][1].note:
+                yield {"message": note}
+        texts, vectors = self.sources[path]
         documents, left_out = texts.documents()
         yield from ({"message": f"Left out: {reason}"} for reason in left_out)
         if self.encoder is None:
@@ -110,12 +113,14 @@ class Searcher:
                 is_first_given = True
                 yield {"first": best(query, index, encoder, request["top"])}
         found = best(query, index, encoder, request["top"]) if query else []
+        if lost := encoder.cut.sentence():
+            yield {"message": lost}
         yield {"answers": found, "progress": index.passages()}
 
 
 def best(query: str, index: Index, encoder: SentenceEncoder, top: int) -> list[dict]:
     """The answers to a query, from what has been read."""
-    (of_query,) = encoder.encode_texts([query])
+    (of_query,) = encoder.encode_queries([query])
     found = []
     for answer in index.search(of_query, top):
         line, place = nearest_line(encoder, of_query, answer)

@@ -58,20 +58,6 @@ def test_rows_are_those_of_output_attentions(kind, normalization, linear_mixer, 
         equal(report.receptive_field, (report.mask * is_real).sum(-1))
 
 
-@pytest.mark.parametrize("kind", ["whole", "padded", "packed"])
-def test_windows_in_the_heads_are_reported(kind, find_case, equal):
-    fields = {"feature_map": "hedgehog", "local_window": 2}
-    model = find_case("LionForMaskedLM").model("selective", "chunk", **fields)
-    inputs = {"input_ids": torch.randint(1, 40, (2, 9))}
-    if kind == "padded":
-        inputs["attention_mask"] = torch.tensor([[0, 0, 1, 1, 1, 0, 1, 1, 1], [1, 1, 1, 1, 1, 1, 0, 0, 0]])
-    if kind == "packed":
-        inputs = {"input_ids": inputs["input_ids"][:1], "position_ids": torch.tensor([[0, 1, 2, 3, 0, 1, 0, 1, 2]])}
-    expected = model(**inputs, output_attentions=True).attentions
-    for report, weights in zip(model.attention_report(TOKENS, **inputs), expected, strict=True):
-        equal(report.attention, weights[:, :, TOKENS])
-
-
 def test_no_matrix_is_made(find_case):
     class LargestTensor(TorchDispatchMode):
         numel = 0

@@ -40,19 +40,6 @@ def test_the_defaults_are_the_recommended_presets():
     assert LionConfig(layer_types=["sliding_attention"] * 12).conv_kernel == 0
 
 
-@pytest.mark.parametrize("modality", ["text", "image"])
-def test_a_folder_without_a_field_means_what_it_meant_in_version_0_1(modality, tmp_path):
-    """Folders that were written by hand, or are older than the field; what `save_pretrained` writes has all fields."""
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "lion", "modality": modality}))
-    expected = lion_preset(f"lion-s-{modality}-base", mixer_initializer_range=None)
-    for loaded in (LionConfig.from_pretrained(tmp_path), AutoConfig.from_pretrained(tmp_path)):
-        for name in ("feature_map", "head_directions", "conv_kernel", "norm_position", "use_gated_mlp", "pooling"):
-            assert getattr(loaded, name) == getattr(expected, name) == published_fields(modality)[name], name
-        assert loaded.intermediate_size == 3072
-    changed = AutoConfig.from_pretrained(tmp_path, norm_position="pre", conv_kernel=5)
-    assert (changed.norm_position, changed.conv_kernel, changed.feature_map) == ("pre", 5, "silu_norm")
-
-
 def test_rotary_positions_carry_order():
     for mixer_type in ("lit", "selective", "softmax"):
         assert LionConfig(mixer_type=mixer_type, rope_parameters={}).position_embedding_type == "none"
@@ -76,14 +63,11 @@ def test_the_length_is_limited_by_a_table_of_positions_alone(positions, tmp_path
     config.save_pretrained(tmp_path / "new")
     stored = json.loads((tmp_path / "new" / "config.json").read_text())
     without_initial = {name: value for name, value in stored.items() if name != "initial_context_length"}
-    others = {"first": without_initial | {"max_position_embeddings": 99}}  # as version 0.1 saved it
-    others["third"] = stored | {"max_position_embeddings": 99 if positions == "table" else -1}
-    for name, values in others.items():
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text(json.dumps(values))
+    (tmp_path / "by hand").mkdir()
+    (tmp_path / "by hand" / "config.json").write_text(json.dumps(without_initial | {"max_position_embeddings": 99}))
     LionConfig(**fields).save_pretrained(tmp_path / "default")
     changed = LionConfig.from_pretrained(tmp_path / "default", max_position_embeddings=99)
-    loaded = [LionConfig.from_pretrained(tmp_path / name) for name in ("new", *others)]
+    loaded = [LionConfig.from_pretrained(tmp_path / name) for name in ("new", "by hand")]
     for length in (config, *loaded, changed):
         assert length.max_position_embeddings == (99 if positions in ("table", "rotary") else 2**20)
         assert length.context_length == length.initial_context_length == 99
@@ -98,7 +82,7 @@ def test_the_length_is_limited_by_a_table_of_positions_alone(positions, tmp_path
 CONFIGS = {
     "defaults": {},
     "image": {"modality": "image", "image_size": (32, 64), "patch_size": [8, 16], "patch_order": "snake"},
-    # Each is the default of the other modality or mixer, or of version 0.1, given explicitly.
+    # Each is the default of the other modality or mixer, or as published, given explicitly.
     "text like an image": {"layer_norm_eps": 1e-6},
     "image like a text": {"modality": "image", "layer_norm_eps": 1e-12},
     "published text": {"mixer_initializer_range": 0.02} | published_fields("text"),
@@ -222,88 +206,62 @@ def test_fields_set_one_by_one():
     assert LionConfig(**given, position_embedding_type="absolute").context_length == 512
 
 
-# What version 0.2 stored of every model beside the fields of today.
-STORED = {
-    "text": {
-        "embedding_norm": True,
-        "embedding_size": None,
-        "pooler_act": None,
-        "num_register_tokens": 0,
-        "decay_rank": 16,
-    },
-    "image": {"embedding_norm": False, "embedding_size": None, "pooler_act": None, "num_register_tokens": 0},
-}
-OTHERS = {"norm_bias": True, "first_norm": True, "mlp_bias": True, "proj_bias": True, "use_prediction_head": False}
-OTHERS |= {
-    "decay_activation": "sigmoid",
-    "norm_type": "layer_norm",
-    "classifier_bias": True,
-    "use_lm_transform": True,
-    "pooler_norm": False,
-}
+# As a development version of 0.2 wrote it, with fields that have been deleted since.
+SAVED_BY_0_2 = """
+{"architectures": ["LionForMaskedLM"], "attention_layer_norm": false, "attention_probs_dropout_prob": 0.0,
+"auto_map": {"AutoConfig": "configuration_lion.LionConfig", "AutoModel": "modeling_lion.LionModel"}, "chunk_size":
+64, "classifier_bias": true, "classifier_dropout": null, "conv_kernel": 3, "decay_activation": "sigmoid",
+"decay_rank": 16, "dtype": "float32", "embedding_norm": true, "embedding_size": null, "feature_map": "relu",
+"first_norm": true, "head_directions": "alternate", "hidden_act": "gelu", "hidden_dropout_prob": 0.0, "hidden_size":
+16, "image_size": 224, "initial_context_length": 512, "initializer_range": 0.02, "intermediate_size": 24,
+"layer_norm_eps": 1e-12, "layer_types": ["linear_attention", "sliding_attention"], "local_window": 0,
+"luna_activation": "softmax", "luna_length": 16, "luna_tie_kv": false, "max_position_embeddings": 1048576,
+"mixer_initializer_range": null, "mixer_type": "selective", "mlp_bias": true, "modality": "text", "model_type":
+"lion", "norm_bias": true, "norm_position": "pre", "norm_type": "layer_norm", "normalization": "sum",
+"num_attention_heads": 2, "num_channels": 3, "num_hidden_layers": 2, "num_key_heads": null, "num_register_tokens": 0,
+"out_features": null, "out_indices": null, "pad_token_id": 0, "patch_order": "raster", "patch_size": 16,
+"pooler_act": null, "pooler_norm": false, "pooling": "mean", "position_embedding_type": "none", "proj_bias": true,
+"qkv_bias": true, "rope_parameters": null, "semantic_loss_ignore_index": 255, "sliding_window": 64,
+"tie_word_embeddings": true, "transformers_version": "5.23.0", "type_vocab_size": 2, "use_cls_token": true,
+"use_gated_mlp": true, "use_lm_transform": true, "use_prediction_head": false, "vocab_size": 40}
+"""
 
 
-@pytest.mark.parametrize("modality", ["text", "image"])
-def test_a_folder_with_fields_of_earlier_versions(modality, tmp_path, log):
-    """It loads as before, and they are gone when it is saved again."""
-    now = LionConfig(modality=modality, hidden_size=384).to_dict()
-    (tmp_path / "config.json").write_text(json.dumps(now | STORED[modality] | OTHERS))
+def test_a_folder_saved_by_0_2(tmp_path, log):
+    """It loads silently, and the deleted fields are gone when it is saved again."""
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 24}
+    expected = LionConfig(vocab_size=40, layer_types=["linear_attention", "sliding_attention"], **sizes)
+    (tmp_path / "config.json").write_text(SAVED_BY_0_2)
     loaded = AutoConfig.from_pretrained(tmp_path)
-    assert loaded.to_diff_dict() == LionConfig(modality=modality, hidden_size=384).to_diff_dict() and log == []
-    assert AutoConfig.for_model(**now | STORED[modality] | OTHERS).to_dict() == now
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "fields"),
-    [
-        ("embedding_size", 128, {}),
-        ("embedding_norm", False, {}),
-        ("embedding_norm", True, {"modality": "image"}),
-        ("norm_type", "rms_norm", {}),
-        ("norm_bias", False, {}),
-        ("first_norm", False, {}),
-        ("mlp_bias", False, {}),
-        ("proj_bias", False, {}),
-        ("use_prediction_head", True, {}),
-        ("classifier_bias", False, {}),
-        ("use_lm_transform", False, {}),
-        ("pooler_act", "gelu", {}),
-        ("pooler_act", "none", {"pooling": "cls"}),
-        ("pooler_act", "tanh", {"modality": "image", "pooling": "cls"}),
-        ("pooler_norm", True, {"modality": "image"}),
-        ("num_register_tokens", 4, {"modality": "image"}),
-        ("pooling", "late", {}),
-        ("pooling", "cls_mean", {"modality": "image"}),
-    ],
-)
-def test_a_folder_that_needs_such_a_field_says_how_to_make_it_again(name, value, fields, tmp_path):
-    stored = LionConfig(**fields).to_dict() | {name: value}
-    (tmp_path / "config.json").write_text(json.dumps(stored))
-    with pytest.raises(ValueError, match=f"has `{name}` {value!r}.*`lion convert <source> <folder>`"):
-        AutoConfig.from_pretrained(tmp_path)
+    assert log == []
+    assert loaded.to_dict().keys() - expected.to_dict().keys() <= {
+        "_name_or_path",
+        "architectures",
+        "auto_map",
+        "dtype",
+    }
+    assert all(getattr(loaded, name) == getattr(expected, name) for name in LionConfig.__annotations__)
+    rebuilt = AutoConfig.for_model(**json.loads(SAVED_BY_0_2))  # as inside of another configuration
+    assert rebuilt.to_diff_dict() == loaded.to_diff_dict() and log == []
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("mixer_type", "diagonal"),
-        ("feature_map", "performer"),
-        ("feature_map", "softmax"),
-        ("patch_order", "hilbert"),
-        ("patch_order", "zigzag"),
+        ("local_window", 4),
+        ("embedding_norm", False),
+        ("norm_type", "rms_norm"),
+        ("pooler_act", "gelu"),
+        ("num_register_tokens", 4),
         ("decay_activation", "softplus"),
     ],
 )
-def test_a_folder_with_an_option_of_earlier_versions_says_what_computes_it(name, value, tmp_path):
-    stored = LionConfig(modality="image").to_dict() | {name: value}
-    (tmp_path / "config.json").write_text(json.dumps(stored))
-    with pytest.raises(ValueError, match=f"has `{name}` '{value}'.*no longer has.*trust_remote_code=True"):
+def test_a_folder_that_needs_a_deleted_field_says_what_computes_it(name, value, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(json.loads(SAVED_BY_0_2) | {name: value}))
+    with pytest.raises(
+        ValueError, match=f"has `{name}` {value!r}.*no longer has.*trust_remote_code=True.*lion convert"
+    ):
         AutoConfig.from_pretrained(tmp_path)
-
-
-def test_a_pooler_that_says_what_is_so_anyway():
-    for fields in ({"pooling": "cls", "pooler_act": "tanh"}, {"pooling": "mean", "pooler_act": "none"}):
-        assert AutoConfig.for_model(**LionConfig().to_dict() | fields).pooling == fields["pooling"]
 
 
 def test_a_stored_configuration_is_rebuilt_inside_of_another(log):
@@ -442,6 +400,8 @@ WRONG = [
     ({"layer_types": ["sliding_attention"] * 12, "mixer_type": "luna"}, ["layer_types", "'luna'", "layer_types=None"]),
     ({"sliding_window": 64}, ["`sliding_window` is 64", "sliding_attention"]),
     ({"sliding_window": 0, "layer_types": ["sliding_attention"] * 12}, ["`sliding_window` is 0", "at least 1"]),
+    ({"position_embedding_type": "cyclic", "modality": "image"}, ["'cyclic'", "'image'", "absolute"]),
+    ({"local_window": 4}, ["local_window", "linearize"]),
     ({"layer_types": ["sliding_attention"] * 12, "conv_kernel": 3}, ["conv_kernel", "layer_types", "conv_kernel=0"]),
     ({"modality": "image", "use_cls_token": False, "pooling": "cls"}, ["'cls'", "use_cls_token", '"mean"']),
     ({"layer_type": "sliding_attention"}, ["layer_type`", "`layer_types`, one for each"]),

@@ -137,7 +137,9 @@ def test_the_passage_is_found_in_files_that_are_read_once(served, tmp_path, monk
     first, second, last = find(encoder, "Lions: " + texts[1], "A zebra.", files)
     assert (first.share, second.share, last.share) == (0.25, 0.75, 1) and len(first.answers) == 1
     assert read == [["pasted text"], ["Lions"], ["lions"]]
-    assert last.left_out == ["picture.png is no text: give text files, such as .txt, .md or .py."]
+    no_text, not_read = last.left_out
+    assert no_text == "picture.png is no text: give text files, such as .txt, .md or .py."
+    assert re.fullmatch(r"\d+ tokens of 1 text were not read: .*", not_read)
     best, *others = last.answers
     assert best[1:] == ("Lions", "lions.md:5", texts[1]) and (best.score > 0.999 or not in_pieces)
     assert {x[1:3] for x in others} == {

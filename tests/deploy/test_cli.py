@@ -1,8 +1,18 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The command `lion`: what it says of a checkpoint that is not there."""
+"""The command `lion`: its commands and version, and what it says of a checkpoint that is not there."""
 
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import deploy_lion
+import hub_upload_lion
 import pytest
-from deploy_lion.cli import main
+import torch
+from deploy_lion.cli import COMMANDS, main
+from hub_upload_lion import verify
 
 
 @pytest.mark.parametrize(
@@ -25,3 +35,40 @@ def test_a_path_is_not_looked_for_on_the_hub(missing, tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path)
     assert main(["verify", missing]) == 1
     assert capsys.readouterr().err == f"lion verify: There is no file or folder {missing}.\n"
+
+
+def test_every_command_has_a_module():
+    for module_name, _ in COMMANDS.values():
+        module = importlib.import_module(module_name, "deploy_lion")
+        assert callable(module.add_arguments) and callable(module.run)
+
+
+@pytest.mark.parametrize("package", [deploy_lion, hub_upload_lion])
+def test_public_names_are_imported_when_asked_for(package):
+    for name in package.__all__:
+        assert getattr(package, name).__name__ == name
+    with pytest.raises(AttributeError):
+        package.no_such_thing  # noqa: B018
+
+
+def test_the_version_is_that_of_pyproject(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    (number,) = re.findall('^version = "(.*)"$', text, flags=re.MULTILINE)
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(f"lion-transformers {number}, torch {torch.__version__.split('+')[0]}")
+
+
+def test_importing_is_light():
+    code = "import sys, hub_upload_lion, deploy_lion, deploy_lion.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_interruptions_end_the_command(monkeypatch, capsys):
+    def interrupted(args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(verify, "run", interrupted)
+    assert main(["verify", "x"]) == 130
+    assert "interrupted" in capsys.readouterr().err

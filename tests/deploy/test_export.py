@@ -113,7 +113,7 @@ MODERN |= {"norm_position": "pre", "use_gated_mlp": True, "pooling": "mean"}
 LAYER_TYPES = ["linear_attention", "sliding_attention", "full_attention"]
 HYBRID = {"mixer_type": "decay", "layer_types": LAYER_TYPES, "num_hidden_layers": 3, "sliding_window": 4}
 IMAGE = {"modality": "image", "image_size": (8, 12), "patch_size": 1}
-CONVERTED = {"feature_map": "hedgehog", "local_window": 5, "position_embedding_type": "cyclic", "pooling": "mean"}
+CONVERTED = {"feature_map": "hedgehog", "position_embedding_type": "cyclic", "pooling": "mean"}
 CONVERTED |= {"max_position_embeddings": 32}
 GRAPHS = {
     "selective": (LionForSequenceClassification, MODERN | CONVERTED),
@@ -153,9 +153,6 @@ def largest_error(model: torch.nn.Module, exported: ExportedModel) -> float:
 def test_a_graph_computes_what_the_model_does_in_both_runtimes(name, tmp_path):
     model_class, fields = GRAPHS[name]
     model = tiny(model_class, **fields)
-    for parameter, bias in model.named_parameters():
-        if parameter.endswith("window_gate.bias"):  # what trained ones come to; a runtime's exp overflows at 88
-            bias.data = torch.linspace(-120, 120, len(bias))
     model.config.save_pretrained(tmp_path)
     write_onnx(model, tmp_path / "model.onnx", "float32")
     assert largest_error(model, ExportedModel(tmp_path, threads=1)) < 1e-4

@@ -199,7 +199,16 @@ def test_long_texts_are_shortened_where_that_is_asked_for(direction, client, eng
         (row,) = engine.tokenize([text], direction.lower())
         assert row.fields["input_ids"] == kept
     body = {"inputs": TEXTS[0] * 500, "truncate": True, "truncation_direction": direction}
-    (found,) = client.post("/embed", json=body).json()
+    answer = client.post("/embed", json=body)
+    (found,), cut = answer.json(), len(tokenizer(TEXTS[0] * 500, truncation=False, verbose=False)["input_ids"]) - 300
+    assert answer.headers["x-cut-texts"] == "1" and abs(int(answer.headers["x-cut-tokens"]) - cut) < 0.01 * cut
+    body = {"input": [TEXTS[0], TEXTS[1] * 5, TEXTS[1] * 3], "truncate": True, "truncation_direction": direction}
+    answer = client.post("/v1/embeddings", json=body)
+    cut = [max(0, len(ids) - 300) for ids in tokenizer(body["input"], truncation=False, verbose=False)["input_ids"]]
+    assert answer.json()["usage"]["cut_tokens"] == sum(cut) == int(answer.headers["x-cut-tokens"])
+    assert answer.json()["usage"]["cut_texts"] == sum(x > 0 for x in cut) > 0
+    answer = client.post("/v1/embeddings", json={"input": TEXTS[:1], "truncate": True})
+    assert "x-cut-tokens" not in answer.headers and "cut_tokens" not in answer.json()["usage"]
     if direction == "Right":
         reference.max_seq_length = 300
         np.testing.assert_allclose(found, reference.encode(TEXTS[0] * 500), atol=1e-5)

@@ -14,11 +14,14 @@ from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
 import torch
 from datasets import ClassLabel, Dataset, Features, List, Value
 from datasets import Image as ImageColumn
 from PIL import Image
+from pyarrow import parquet
+from retrieval_lion.embed import corpus
 from transformers import BertConfig, BertForMaskedLM, TrainerState
 
 from modeling_lion import LionConfig, LionForMaskedLM, LionForSequenceClassification, LionTokenizer
@@ -440,6 +443,100 @@ def test_one_class_is_refused(model, tmp_path):
     table = write(tmp_path / "a.csv", "text,label\na lion,good\na cat,good\n")
     with pytest.raises(ValueError, match="a.csv has one class, 'good', in the column 'label': give texts of two"):
         run_glue(model, tmp_path, "--do_train", "--train_file", table, "--max_steps", "1")
+
+
+def test_whole_numbers_that_are_written_as_fractions_are_asked_about(model, tmp_path):
+    """pandas writes 1.0 for 1 in a column with an empty cell: a class, which was trained as a regression."""
+    table = write(tmp_path / "a.csv", "text,label\na lion,1.0\na cat,2.0\na dog,1.0\n")
+    with pytest.raises(ValueError, match="fractions, such as 1.0: write 1 if they are classes. To regress, give them"):
+        run_glue(model, tmp_path, "--do_train", "--train_file", table, "--max_steps", "1")
+    scores = write(tmp_path / "b.jsonl", {"text": TEXTS, "label": [1.0, 2.0, 1.0, 2.0]})
+    run_glue(model, tmp_path, "--do_train", "--train_file", scores, "--max_steps", "1")
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["problem_type"] == "regression"
+
+
+def test_one_class_of_images_or_tags_is_refused(model, tmp_path):
+    folder = photos(tmp_path / "photos", {f"cat/{n}.png": GREY for n in range(3)})
+    start = ["--do_train", "--max_steps", "1", "--output_dir", str(tmp_path / "out"), *QUIET]
+    config = write(tmp_path / "model" / "config.json", "{}")
+    LionConfig(modality="image", image_size=8, patch_size=4, **TINY).save_pretrained(Path(config).parent)
+    with pytest.raises(ValueError, match="training images have one class, cat: give two"):
+        import_module("run_image_classification").main(
+            [*start, "--config_name", str(tmp_path / "model"), "--train_dir", str(folder)]
+        )
+    words = write(tmp_path / "a.jsonl", {"tokens": [["a", "lion"]], "tags": [["O", "O"]]})
+    with pytest.raises(ValueError, match="training sentences have one class, O: give two"):
+        import_module("run_token_classification").main(
+            [*start, "--model_name_or_path", str(model), "--train_file", words]
+        )
+
+
+def image_training(folder: Path, *more: str):
+    """A training on photos in `folder`/photos."""
+    LionConfig(modality="image", image_size=8, patch_size=4, **TINY).save_pretrained(folder / "model")
+    options = ["--config_name", str(folder / "model"), "--train_dir", str(folder / "photos"), "--save_strategy", "no"]
+    options += ["--do_train", "--num_train_epochs", "1", "--output_dir", str(folder / "out"), *QUIET]
+    return import_module("run_image_classification").main([*options, *more])
+
+
+@pytest.mark.parametrize("number", [1, 8])
+def test_an_unreadable_image_alone_in_its_batch_is_left_out(number, tmp_path, caplog):
+    """Of 9 images in batches of 8; an evaluation counts the others, once each."""
+    bright = Image.new("L", (8, 8), 250)
+    names = {f"{'cat' if n % 2 else 'dog'}/{n}.png": GREY if n % 2 else bright for n in range(9)}
+    for split in ("photos", "held_out"):
+        photos(tmp_path / split, names)
+        (tmp_path / split / ("cat" if number % 2 else "dog") / f"{number}.png").write_bytes(b"no image")
+    more = ["--do_eval", "--validation_dir", str(tmp_path / "held_out"), "--per_device_eval_batch_size", "1"]
+    trainer = image_training(tmp_path, "--per_device_train_batch_size", "1", *more)
+    assert any(f"{number}.png cannot be read" in message for message in caplog.messages)
+    assert trainer.state.global_step == 9 and len(trainer.eval_dataset) == 8
+    found = results(tmp_path)["eval_accuracy"]
+    assert round(8 * found) == pytest.approx(8 * found)  # a share of 8
+    logits = trainer.predict(trainer.eval_dataset).predictions
+    labels = trainer.eval_dataset[:]["labels"]
+    assert found == pytest.approx(np.mean(logits.argmax(-1) == labels))
+    for path in (tmp_path / "photos").rglob("*.png"):
+        path.write_bytes(b"no image")
+    shutil.rmtree(tmp_path / "out")
+    with pytest.raises(ValueError, match="None of the images can be read"):
+        image_training(tmp_path)
+
+
+def test_a_class_of_one_image_is_named(tmp_path):
+    photos(tmp_path / "photos", {"cat/a.png": GREY, "dog/b.png": GREY, "dog/c.png": GREY})
+    with pytest.raises(ValueError, match="The class 'cat' has one image, .* add images of it, or give --"):
+        image_training(tmp_path, "--do_eval", "--train_val_split", "0.5")
+
+
+def arrow_table(path: Path, **columns: tuple) -> str:
+    """A Parquet file of columns of these types of Arrow."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    parquet.write_table(pyarrow.table({name: pyarrow.array(x, kind) for name, (x, kind) in columns.items()}), path)
+    return str(path)
+
+
+@pytest.mark.parametrize("kind", ["large_list", "string_view", "large_string"])
+def test_columns_of_other_types_of_arrow(kind, model, tmp_path):
+    """Lists of polars, and the strings of newer pyarrow and DuckDB."""
+    text = {"string_view": pyarrow.string_view(), "list of views": pyarrow.string_view()}.get(
+        kind, pyarrow.large_string()
+    )
+    lists = {"large_list": pyarrow.large_list(text)}.get(kind, pyarrow.list_(text))
+    load = import_module("training_lion.scripts.data_files").load_files
+    file = arrow_table(tmp_path / "a.parquet", text=(TEXTS, text), label=([["a"], ["b"], [], ["a", "b"]], lists))
+    rows = load({"train": file})["train"]
+    assert rows["text"][:] == TEXTS and rows["label"][:] == [["a"], ["b"], [], ["a", "b"]]
+    run_glue(model, tmp_path, "--do_train", "--train_file", file, "--max_steps", "1")
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["problem_type"] == "multi_label_classification"
+    file = arrow_table(tmp_path / "b.parquet", text=(TEXTS, text), label=(["x", "y", "x", "y"], text))
+    run_glue(model, tmp_path, "--do_train", "--train_file", file, "--max_steps", "1")
+    words = [["a", "lion"], ["a", "day"]]
+    file = arrow_table(tmp_path / "c.parquet", tokens=(words, lists), tags=([["O", "X"], ["O", "O"]], lists))
+    (sentences,) = import_module("run_token_classification").load_sentences({"train": file}, None).values()
+    assert [sentence.words for sentence in sentences] == words and sentences[0].tags == ["O", "X"]
+    shards = corpus.make_shards(corpus.find_files([tmp_path / "a.parquet"]), corpus.Columns(), 1000)
+    assert [x.text for shard in shards for x in corpus.read_shard(shard, corpus.Columns())] == TEXTS
 
 
 def test_a_finished_training_says_so(model, tmp_path, capsys):

@@ -768,7 +768,7 @@ def test_image_classification_goes_by_the_names_of_the_classes(image_folder, tmp
         ({"--resume_from_checkpoint": "missing"}, ValueError, "missing is no folder"),
         ({"--streaming": "True", "--max_steps": None}, ValueError, "--max_steps"),
         ({"--streaming": "True", "--max_tokens_per_batch": "64"}, ValueError, "--max_tokens_per_batch needs"),
-        ({"--attn_implementation": "sdpa"}, ValueError, "not a LION kernel"),
+        ({"--attn_implementation": "sdpa"}, ValueError, "not a form of the mixer"),
     ],
 )
 def test_mlm_refuses(text_files, tmp_path, change, error, message):

@@ -1,17 +1,14 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-import importlib
 import json
 import pickle
 import re
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
-import hub_upload_lion
 import pytest
 import torch
-from deploy_lion.cli import COMMANDS, main
+from deploy_lion.cli import main
 from hub_checkpoints import TEXTS, image_checkpoint, linear_checkpoint, text_checkpoint, text_tokenizer
 from hub_upload_lion import create_bundle, load_in_clean_process
 from hub_upload_lion.checkpoint import load_model
@@ -26,7 +23,8 @@ from configuration_lion import AUTO_MODELS
 from modeling_lion import LionForMaskedLM, LionTokenizer
 from modeling_lion.attention.implementation_names import FORMS
 from modeling_lion.attention.lion_attention import lion_attention
-from modeling_lion.linearized.attention_functions import FORMS_IN_PLACE
+from modeling_lion.linearized.attention_functions import LINEARIZED_FORMS
+from modeling_lion.mixers.linear import LinearMixer
 from modeling_lion.portable_code import portable_code
 
 
@@ -88,7 +86,7 @@ def test_a_bundle_works_where_the_package_is_not(kind, tmp_path):
         folder = image_checkpoint(tmp_path / "in", **options)
     folder = create_bundle(folder, tmp_path / "out", license="mit").folder
     result = load_in_clean_process(folder)
-    assert set(result.kernels) == set(FORMS_IN_PLACE if is_linear else FORMS)
+    assert set(result.kernels) == set(LINEARIZED_FORMS if is_linear else FORMS)
     assert result.model_class.startswith("transformers_modules.")
     tasks = {"grey image": "image-classification", "segmented image": "image-segmentation"}
     tasks |= {"BertForMaskedLM": "fill-mask", "ViTForImageClassification": "image-classification"}
@@ -274,7 +272,7 @@ def test_kernels_that_disagree_are_refused(checkpoint, bundle, tmp_path, monkeyp
         output, weights = lion_attention(*args, **kwargs)
         return 2 * output, weights
 
-    monkeypatch.setitem(modeling_lion.modeling_lion.ALL_ATTENTION_FUNCTIONS._local_mapping, "rnn", doubles)
+    monkeypatch.setitem(LinearMixer.forms, "rnn", doubles)
     for make in (
         lambda: create_bundle(checkpoint, tmp_path / "out", license="mit"),
         lambda: open_bundle(bundle.folder),
@@ -332,41 +330,6 @@ def test_the_command_makes_a_bundle(checkpoint, tmp_path, capsys, measured_befor
     assert "exists and is not empty" in capsys.readouterr().err
     assert main(["bundle", str(tmp_path / "nowhere"), str(tmp_path / "out3"), "--license", "mit"]) == 1
     assert "no folder" in capsys.readouterr().err
-
-
-def test_every_command_has_a_module():
-    for module_name, _ in COMMANDS.values():
-        module = importlib.import_module(module_name, "hub_upload_lion")
-        assert callable(module.add_arguments) and callable(module.run)
-    for name in hub_upload_lion.__all__:
-        assert getattr(hub_upload_lion, name).__name__ == name
-    with pytest.raises(AttributeError):
-        hub_upload_lion.no_such_thing  # noqa: B018
-
-
-def test_the_version_is_that_of_pyproject(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["--version"])
-    text = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
-    (number,) = re.findall('^version = "(.*)"$', text, flags=re.MULTILINE)
-    assert ended.value.code == 0
-    assert capsys.readouterr().out.startswith(f"lion-transformers {number}, torch {torch.__version__.split('+')[0]}")
-
-
-def test_importing_is_light():
-    code = "import sys, hub_upload_lion, deploy_lion.cli; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-
-
-def test_interruptions_end_the_command(monkeypatch, capsys):
-    from hub_upload_lion import verify
-
-    def interrupted(args):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(verify, "run", interrupted)
-    assert main(["verify", "x"]) == 130
-    assert "interrupted" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

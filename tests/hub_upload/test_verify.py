@@ -19,9 +19,9 @@ from modeling_lion import LionConfig, LionModel
 from modeling_lion.attention.implementation_names import FORMS
 from modeling_lion.attention.lion_attention import lion_attention
 from modeling_lion.linearized import attention_functions
-from modeling_lion.linearized.attention_functions import FORMS_IN_PLACE
-from modeling_lion.linearized.branch import InPlaceHead
-from modeling_lion.modeling_lion import ALL_ATTENTION_FUNCTIONS
+from modeling_lion.linearized.attention_functions import LINEARIZED_FORMS
+from modeling_lion.linearized.branch import LinearBranch
+from modeling_lion.mixers.linear import LinearMixer
 from modeling_lion.tokens import Order
 
 
@@ -81,7 +81,7 @@ def test_encoders_that_became_linear_pass(mixer, tmp_path, capsys):
     folder = linear_checkpoint(tmp_path, options={"mixer": mixer})
     result = verify_checkpoint(folder, dtypes=("float32",))
     assert result.passed and result.is_exact and result.exact_length == 24
-    assert list(result.by_kernel()) == [(name, "float32") for name in FORMS_IN_PLACE]
+    assert list(result.by_kernel()) == [(name, "float32") for name in LINEARIZED_FORMS]
     assert {error.padding for error in result.errors} == {"none", "right"}
     assert "length 201, 134, 24" in result.inputs  # on both sides of what is exact, and beyond two windows
     decays = {h.smallest_decay for h in result.numerics.heads}
@@ -90,13 +90,13 @@ def test_encoders_that_became_linear_pass(mixer, tmp_path, capsys):
 
 def test_mistakes_of_encoders_that_became_linear_fail(tmp_path, monkeypatch, capsys):
     folder = linear_checkpoint(tmp_path / "text")
-    right = InPlaceHead.forward
+    right = LinearBranch.forward
 
     def wrong(head, query, key, value, is_real, scaling, form, *others):
         output, weights = right(head, query, key, value, is_real, scaling, form, *others)
         return output * (1 if form == "parallel" else 1.001), weights
 
-    monkeypatch.setattr(InPlaceHead, "forward", wrong)
+    monkeypatch.setattr(LinearBranch, "forward", wrong)
     result = verify_checkpoint(folder, dtypes=("float32",))
     assert result.is_exact and [error.kernel for error in result.errors if error.passed] == ["lion_parallel"] * 2
     monkeypatch.undo()
@@ -141,7 +141,7 @@ def test_a_wrong_kernel_fails(checkpoint, monkeypatch, capsys):
         key[:, :, -1] = 0
         return lion_attention(query, key, value, log_decay, **kwargs)
 
-    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, "chunk", forgets_the_last_token)
+    monkeypatch.setitem(LinearMixer.forms, "chunk", forgets_the_last_token)
     result = verify_checkpoint(checkpoint, dtypes=("float32",))
     assert not result.passed
     assert {e.kernel for e in result.errors if not e.passed} == {"chunk"}

@@ -6,8 +6,8 @@ import torch
 from transformers import BertConfig
 
 from modeling_lion.linearized import branch
-from modeling_lion.linearized.branch import InPlaceHead, bounded_exp
-from modeling_lion.linearized.config import InPlaceConfig
+from modeling_lion.linearized.branch import LinearBranch, bounded_exp
+from modeling_lion.linearized.config import LinearizedConfig
 from modeling_lion.sequence import tiles
 from modeling_lion.tokens import Tokens
 
@@ -15,12 +15,12 @@ from modeling_lion.tokens import Tokens
 HEADS, DIM, LENGTH = 2, 4, 20
 
 
-def make_head(window: int = 3, mixer: str = "lit", feature_map: str = "hedgehog") -> InPlaceHead:
+def make_head(window: int = 3, mixer: str = "lit", feature_map: str = "hedgehog") -> LinearBranch:
     """With random weights, in float64."""
     torch.manual_seed(0)
     fields = {"lion_window": window, "lion_mixer": mixer, "lion_feature_map": feature_map}
-    config = type("Config", (InPlaceConfig, BertConfig), {})(**fields)
-    head = InPlaceHead(config, HEADS, DIM).double()
+    config = type("Config", (LinearizedConfig, BertConfig), {})(**fields)
+    head = LinearBranch(config, HEADS, DIM).double()
     head.start()
     for parameter in head.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
@@ -77,6 +77,39 @@ def test_one_branch_alone(form):
     features = [f(x.transpose(1, 2)).transpose(1, 2) for f, x in ((head.query_map, query), (head.key_map, key))]
     far = (features[0] @ features[1].transpose(-1, -2)).masked_fill(is_near, 0)
     torch.testing.assert_close(output, (far / far.sum(-1, keepdim=True) @ value).transpose(1, 2))
+
+
+@pytest.mark.parametrize("form", ["parallel", "chunk"])
+def test_the_gate_leaves_either_branch(form):
+    """Gates far beyond what exp can hold."""
+    head, inputs, found = make_head(), make_inputs(), {}
+    torch.nn.init.zeros_(head.gate)
+    for amount, name in ((1e4, "linear"), (-1e4, "window")):
+        head.branches = name
+        torch.nn.init.zeros_(head.gate_bias)
+        expected, _ = head(*inputs, form=form)
+        head.branches = "both"
+        torch.nn.init.constant_(head.gate_bias, amount)
+        found[name], _ = head(*inputs, form=form)
+        torch.testing.assert_close(found[name], expected)
+        head.zero_grad()
+        found[name].sum().backward()
+        assert (head.gate_bias.grad.abs() < 1e-12).all() and all(x.grad.isfinite().all() for x in head.parameters())
+    assert not torch.allclose(*found.values())
+
+
+def test_gradients_of_the_weights():
+    """With scores whose differences exp cannot hold in float32, and with padding."""
+    is_real = torch.ones(2, LENGTH, dtype=torch.bool)
+    is_real[0, 15:] = is_real[1, :4] = False
+    wanted = torch.randn(2, HEADS, LENGTH, LENGTH, dtype=torch.float64) * is_real[:, None, :, None]
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        head, inputs = make_head().to(dtype), [(8 * x).to(dtype).requires_grad_() for x in make_inputs()]
+        weights = head(*inputs, Tokens(is_real), output_attentions=True)[1]
+        found.append(torch.autograd.grad(weights, [*inputs[:2], head.gate, head.gate_bias], wanted.to(dtype)))
+    for actual, right in zip(*found, strict=True):
+        torch.testing.assert_close(actual.double(), right, rtol=1e-4, atol=1e-4 * right.abs().max().item())
 
 
 def test_a_token_without_far_ones_keeps_its_window():

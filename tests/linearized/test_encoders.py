@@ -15,7 +15,7 @@ from transformers import AttentionMaskInterface, AutoModel, PreTrainedModel
 from transformers.modeling_utils import AttentionInterface
 
 import modeling_lion
-from modeling_lion.linearized.attention_functions import FORMS_IN_PLACE
+from modeling_lion.linearized.attention_functions import LINEARIZED_FORMS
 
 
 SPEC_13 = "spec_13"
@@ -156,7 +156,7 @@ def check_equals_the_specification(encoder: Encoder, equal, **options) -> None:
         inputs = {"pixel_values": inputs["pixel_values"][:1]}
     expected = derivatives(model, inputs, real)
     assert any(".lion." in name for name in expected)
-    for form in FORMS_IN_PLACE:
+    for form in LINEARIZED_FORMS:
         model.set_attn_implementation(form)
         actual = derivatives(model, inputs, real)
         assert actual.keys() == expected.keys()

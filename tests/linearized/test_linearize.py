@@ -162,12 +162,12 @@ def test_layers(name, layers, chosen, equal):
     calls = []
 
     def record(module, query, key, value, *args, **kwargs):
-        output = attention_functions.in_place_attention(module, query, key, value, *args, **kwargs)
+        output = attention_functions.linearized_attention(module, query, key, value, *args, **kwargs)
         calls.append((query, key, value, kwargs["scaling"], kwargs.get("sliding_window"), output[0]))
         return output
 
     AttentionInterface.register("lion_recorded", record)
-    AttentionMaskInterface.register("lion_recorded", attention_functions.in_place_mask)
+    AttentionMaskInterface.register("lion_recorded", attention_functions.linearized_mask)
     model.set_attn_implementation("lion_recorded")
     real = torch.arange(20) < torch.tensor([[20], [12]])
     hidden(model, IDS.expand(2, -1), attention_mask=real.long())
@@ -362,7 +362,7 @@ def test_packed_sequences_of_very_different_lengths(equal):
     equal(hidden(model, ids, position_ids=positions, cu_seq_lens_q=borders), torch.cat(alone, 1))
 
 
-@pytest.mark.parametrize("form", attention_functions.FORMS_IN_PLACE)
+@pytest.mark.parametrize("form", attention_functions.LINEARIZED_FORMS)
 @pytest.mark.parametrize("length", [1, 2, 3])
 def test_shortest_texts(form, length, equal):
     """With a window that reaches over the text, linear attention is softmax."""
@@ -572,7 +572,8 @@ def test_a_linear_vit_is_the_models_of_the_paper(mixer, feature_map, equal):
         ({"layers": None}, '"all", "global", "alternate" or indices'),
         ({"layers": ["0"]}, '"all", "global", "alternate" or indices'),
         ({"layers": [2]}, "the model has layers 0 to 1"),
-        ({"mixer": "luna"}, "lion_mixer.*expected one of"),
+        ({"mixer": "luna"}, "'luna': it is not linear attention with decays.*'lit', 'decay', 'selective'"),
+        ({"mixer": "lunar"}, "'lunar'; give one of 'lit', 'decay', 'selective', or import the file"),
         ({"feature_map": "identity"}, "give a positive one"),
         ({"window": -1}, "`window` is -1"),
         ({"exact_length": -1}, "`exact_length` is -1"),

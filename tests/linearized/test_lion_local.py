@@ -321,7 +321,7 @@ def test_refusals():
     t5_gemma = transformers.T5GemmaConfig(**copy.deepcopy(MODELS["t5gemma"][1] | {"is_encoder_decoder": True}))
     with pytest.raises(ValueError, match='"t5_gemma_module" is causal'):
         refused(t5_gemma, decoder_input_ids=True)
-    with pytest.raises(ValueError, match="not a LION kernel"):
+    with pytest.raises(ValueError, match="not a form of the mixer"):
         LionModel(LionConfig(**sizes)).set_attn_implementation("lion_local")
 
 

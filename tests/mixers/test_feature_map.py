@@ -3,9 +3,12 @@
 
 import pytest
 import torch
+from conftest import TINY
 
 from configuration_lion.registry import FEATURE_MAPS
-from modeling_lion.mixers.feature_map import elu, plain_silu_norm, silu_norm
+from modeling_lion import LionConfig, LionModel
+from modeling_lion.mixers.feature_map import Hedgehog, elu, plain_silu_norm, silu_norm
+from modeling_lion.sequence.layout import Layout
 
 
 FORMULAS = {
@@ -80,3 +83,23 @@ def test_function_transforms_and_compilers_see_through():
     torch.testing.assert_close(torch.func.jacrev(silu_norm)(x), expected)
     compiled = torch.compile(silu_norm, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(compiled(x), silu_norm(x))
+
+
+def test_learnt_features():
+    """SPEC §12: softmax(±W x) per head, W is 1 at the start; those of queries and keys are learnt apart."""
+    config = LionConfig(**(TINY | {"feature_map": "hedgehog", "conv_kernel": 0}))
+    mixer = LionModel(config).layers[0].attention.mixer
+    x = torch.randn(2, 7, 2, 8)
+    for features in (mixer.feature_map, mixer.key_feature_map):
+        assert isinstance(features, Hedgehog) and features.weight.requires_grad
+        torch.testing.assert_close(features(x), torch.cat((x.softmax(-1), (-x).softmax(-1)), dim=-1))
+    with torch.no_grad():
+        mixer.feature_map.weight.copy_(torch.randn(2, 8, 8))
+    projected = torch.stack([x[:, :, h] @ mixer.feature_map.weight[h] for h in range(2)], dim=2)
+    expected = torch.cat((projected.softmax(-1), (-projected).softmax(-1)), dim=-1)
+    torch.testing.assert_close(mixer.feature_map(x), expected)
+    hidden_states = torch.randn(2, 7, 16)
+    query, key, *_ = mixer(hidden_states, Layout()).inputs
+    query_heads, key_heads = (proj(hidden_states).unflatten(-1, (2, 8)) for proj in (mixer.q_proj, mixer.k_proj))
+    torch.testing.assert_close(query.transpose(1, 2), mixer.feature_map(query_heads))
+    torch.testing.assert_close(key.transpose(1, 2), torch.cat((key_heads.softmax(-1), (-key_heads).softmax(-1)), -1))

@@ -149,7 +149,7 @@ def test_long_texts_in_segments(window, padding):
 def test_full_attention_has_no_segments():
     with pytest.raises(ValueError, match="some see all tokens at once .`layer_types` has 'full_attention'.*call the"):
         make_model().encode_long(torch.ones(1, 9, dtype=torch.long))
-    with pytest.raises(ValueError, match="some layers see all tokens at once .`layer_types` has 'full_attention'"):
+    with pytest.raises(ValueError, match="some layers need more .`layer_types` has 'full_attention'"):
         make_model().set_sequence_parallel("a group")
 
 
@@ -173,7 +173,7 @@ def test_windows_of_images_follow_the_rows(equal):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("layer_types", "packs", "fields"),
-    [([LINEAR], False, {"feature_map": "hedgehog", "local_window": 4}), ([SLIDING], True, {})],
+    [([LINEAR], False, {"feature_map": "hedgehog"}), ([SLIDING], True, {})],
 )
 @torch.no_grad()
 def test_compiles_as_one_graph(layer_types, packs, fields, equal):

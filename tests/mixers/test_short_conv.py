@@ -297,9 +297,7 @@ MASKS = ["1", "01", "10101", "0110111", "1100100", "11111", "101 010 000", "1100
 
 
 @pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize(
-    "fields", [{}, {"local_window": 2, "feature_map": "hedgehog", "rope_parameters": {}}], ids=str
-)
+@pytest.mark.parametrize("fields", [{}, {"feature_map": "hedgehog", "rope_parameters": {}}], ids=str)
 def test_a_padded_token_is_absent_wherever_it_stands(mask, fields, find_case, equal):
     """Forward, in segments, and gradients of the embeddings."""
     model = find_case("LionModel", "text").model("selective", "chunk", conv_kernel=5, **fields)

@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 from attention_forms import our_frames
-from conftest import LINEAR_MIXERS
+from conftest import LINEAR_MIXERS, WITH_WEIGHTS
 from transformers import AutoModelForMaskedLM, BertConfig, BertModel
 
 import modeling_lion.modeling_lion
@@ -36,12 +36,8 @@ def calls(monkeypatch):
 
         return call
 
-    interface = modeling_lion.modeling_lion.ALL_ATTENTION_FUNCTIONS
-    for name in list(interface.valid_keys()):
-        if name in CHOICES:
-            monkeypatch.setitem(interface._local_mapping, name, counted(name, interface[name]))
-    eager = staticmethod(counted("eager", LinearMixer.eager_attention))
-    monkeypatch.setattr(LinearMixer, "eager_attention", eager)
+    for name, function in LinearMixer.forms.items():
+        monkeypatch.setitem(LinearMixer.forms, name, counted(name, function))
     return names
 
 
@@ -123,6 +119,10 @@ def test_one_kernel_saves_what_another_loads(mixer, kernel, kernels_of, masked_l
 
 def test_weights_from_kernels_that_have_none(encoder, mixer, kernel, log, equal):
     model = encoder.model(mixer, "eager")
+    if mixer not in WITH_WEIGHTS:
+        with pytest.raises(ValueError, match=f"The mixer '{mixer}' has no attention weights"):
+            model(**encoder.inputs(model.config), output_attentions=True)
+        return
     inputs = encoder.inputs(model.config)
     expected = model(**inputs, output_attentions=True)
     model.set_attn_implementation(kernel)
@@ -169,7 +169,7 @@ def test_other_models_are_left_alone():
 @pytest.mark.parametrize(
     ("mixer", "kernel"),
     [
-        *((mixer, form) for mixer in ("selective", "window in heads") for form in CHOICES[:4]),
+        *((mixer, form) for mixer in ("selective",) for form in CHOICES[:4]),
         ("lit", "chunk"),
         ("decay", "chunk"),
         ("sliding", None),
@@ -180,8 +180,6 @@ def test_the_first_product_is_few_frames_away(mixer, kernel, masked_lm, monkeypa
     fields = {"mixer_type": mixer} if mixer in LINEAR_MIXERS else {}
     if mixer == "sliding":  # many tokens: the dense form of few is computed by torch
         fields = {"layer_types": ["sliding_attention"] * 2, "sliding_window": 3}
-    elif mixer == "window in heads":
-        fields = {"local_window": 3, "feature_map": "relu"}
     config = masked_lm.config(position_embedding_type="none", **fields)
     model = LionForMaskedLM._from_config(config, attn_implementation=kernel)
     frames = []

@@ -92,7 +92,7 @@ def test_passages_know_their_document():
     names = ["gunicorn", "redis"]
     documents = [Document(name, sentence, ((0, len(sentence)),), ("",)) for name in names]
     vectors = torch.cat(encoder.encode_documents(documents))
-    queries = encoder.encode_texts([f"{name}: which port does it listen on?" for name in names])
+    queries = encoder.encode_queries([f"{name}: which port does it listen on?" for name in names])
     assert ((queries @ vectors.T).argmax(1) == torch.tensor([0, 1])).all()
 
 

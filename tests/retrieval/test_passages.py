@@ -59,9 +59,8 @@ def mean_of_tokens(model, tokenizer, text: str, span: tuple[int, int]) -> np.nda
 FIELDS = {
     "recommended": {},
     "windows": {
-        "mixer_type": "lit",
-        "feature_map": "hedgehog",
-        "local_window": 4,
+        "layer_types": ["linear_attention", "sliding_attention"],
+        "sliding_window": 4,
         "position_embedding_type": "cyclic",
     },
     "hybrid": {"layer_types": ["linear_attention", "full_attention"]},

@@ -29,7 +29,6 @@ MODELS = {
     "luna": {"mixer_type": "luna"},
     "hybrid": {"mixer_type": "selective", "conv_kernel": 3} | HYBRID,
     "one key head": {"mixer_type": "selective", "num_key_heads": 1, "conv_kernel": 3},
-    "window in heads": {"mixer_type": "lit", "feature_map": "hedgehog", "local_window": 4, "conv_kernel": 3},
 }
 LENGTH = 90
 
@@ -112,7 +111,7 @@ def test_images(fields, small_tiles):
             seen.clear()
 
 
-@pytest.mark.parametrize("name", ["selective", "hybrid", "window in heads"])
+@pytest.mark.parametrize("name", ["selective", "hybrid"])
 def test_long_texts_in_segments(name, small_tiles):
     model, inputs = make_model(name), make_inputs("right")
     real = inputs["attention_mask"].bool()

@@ -197,8 +197,8 @@ MUTANTS = [
     Mutant(
         "window: one token too few on each side",
         "window_mask",
-        ".abs() <= sliding_window",
-        ".abs() < sliding_window",
+        ".abs() <= reach",
+        ".abs() < reach",
         "test_hybrid.py",
     ),
     Mutant(
@@ -210,10 +210,10 @@ MUTANTS = [
     ),
     Mutant(
         "local window: the gate opens the window",
-        "LocalWindow.output",
-        "log_sum.unsqueeze(-1) - gate - denominator",
-        "log_sum.unsqueeze(-1) + gate - denominator",
-        "test_local_window.py::test_agrees_with_the_definition",
+        "LocalWindow.join",
+        "log_sum - self.gate.",
+        "log_sum + self.gate.",
+        "test_branches.py::test_the_gate_leaves_either_branch",
     ),
     Mutant(
         "block: the gate and what it lets through are exchanged",
@@ -238,20 +238,20 @@ MUTANTS = [
     ),
     Mutant(
         "padding: its keys are seen",
-        "make_padding_absent",
-        "key = key * is_real[:, :, None, None].to(key.dtype)",
-        "key = key * 1",
+        "Tokens.absent",
+        "x * over_channels(self.is_real, x)",
+        "x * 1",
         PADDING,
     ),
     Mutant(
         "padding: it decays",
-        "make_padding_absent",
-        "log_decay = torch.where(is_real[:, None], log_decay, 0)",
-        "log_decay = torch.where(is_real[:, None], log_decay, log_decay)",
+        "Tokens.fold",
+        "log_decay = torch.where(self.is_real[:, None], log_decay, 0)",
+        "log_decay = torch.where(self.is_real[:, None], log_decay, log_decay)",
         PADDING,
     ),
     Mutant(
-        "padding: ignored where any token is real", "real_tokens", "and is_real.all():", "and is_real.any():", PADDING
+        "padding: ignored where any token is real", "may_pad", "bool(is_real.all())", "bool(is_real.any())", PADDING
     ),
     Mutant(
         "padding: it is numbered",
@@ -277,14 +277,14 @@ MUTANTS = [
     Mutant(
         "packing: a padded position 0 starts a sequence",
         "packed_borders",
-        "starts = starts & is_real",
-        "starts = starts | ~is_real",
+        "is_known, rises, returns = (is_known | ~follows, rises & follows, returns & follows)",
+        "is_known, rises, returns = (is_known | ~follows, rises & follows, returns | ~follows)",
         "test_modeling_lion.py::test_positions_of_padding_start_no_sequence",
     ),
     Mutant(
         "packing: restarts of position_ids are not noticed",
         "packed_borders",
-        "if not restarts.any():",
+        "if not begins.any():",
         "if True:",
         PACKED,
     ),
@@ -318,9 +318,9 @@ MUTANTS = [
     ),
     Mutant(
         "model: sdpa accepted for linear attention",
-        "name_of_linear_attention",
-        "if requested not in (*FORMS, 'eager'):",
-        "if requested not in (*FORMS, 'eager', 'sdpa'):",
+        "name_of_form",
+        "(*attention_names(config), 'eager')",
+        "(*attention_names(config), 'eager', 'sdpa')",
         "test_attn_implementation.py::test_other_names_are_refused",
     ),
     Mutant(
@@ -346,14 +346,14 @@ MUTANTS = [
     ),
     Mutant(
         "convolution: padding is convolved",
-        "absent",
-        "return x if is_real is None else x * is_real.unsqueeze(-1).to(x.dtype)",
-        "return x",
+        "LinearMixer.features_of",
+        "query, key, value = map(tokens.contiguous().absent, (query, key, value))",
+        "query, key, value = (query, key, value)",
         "test_short_conv.py",
     ),
     Mutant(
         "convolution: all tokens are sorted where some are padded",
-        "may_have_inner_padding",
+        "has_inner_padding",
         "return bool((begins.sum(1) > 1).any())",
         "return True",
         "test_short_conv.py",
@@ -395,9 +395,9 @@ MUTANTS = [
     ),
     Mutant(
         "loading: half-lives to the base of e",
-        "initial_decay_logits",
-        "decay = torch.exp2(-1 / half_life)",
-        "decay = torch.exp(-1 / half_life)",
+        "decay_logits",
+        "torch.exp2(-1 / half_life)",
+        "torch.exp(-1 / half_life)",
         "test_conformance.py::test_half_lives_spread_from_half_a_token_to_the_context",
     ),
     Mutant(
@@ -431,14 +431,14 @@ MUTANTS = [
     Mutant(
         "hub: weights of an earlier upload stay",
         "push_folder",
-        "if is_weights(name) and name not in files]",
+        "if is_weights(x) and x not in files]",
         "if False]",
         "test_upload.py::test_weights_of_an_earlier_upload_go",
     ),
     Mutant(
         "hub: what arrived is not compared by content",
         "push_folder",
-        "wrong = differences(api, repo_id, arrived_at, folder)",
+        "wrong = differences(api, repo_id, commit.pr_revision or commit.oid, folder)",
         "wrong = []",
         "test_upload.py::test_damage_on_the_way_is_found",
     ),

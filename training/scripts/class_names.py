@@ -6,13 +6,14 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from datasets import ClassLabel, Dataset, List
+from datasets import ClassLabel, Dataset, LargeList, List
 from transformers import PreTrainedConfig
 
 from .arguments import ModelArguments
 
 
 WHOLE = re.compile(r"[+-]?\d+")
+LISTS = (List, LargeList)
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
@@ -27,7 +28,7 @@ def label_names(dataset: Dataset, column: str, what: str) -> list:
     A ValueError names the row of what is none of these.
     """
     feature = dataset.features[column]
-    is_list = isinstance(feature, List)
+    is_list = isinstance(feature, LISTS)
     names = getattr(feature.feature if is_list else feature, "names", None)
 
     def name(label: object, row: int) -> str:
@@ -47,14 +48,24 @@ def label_names(dataset: Dataset, column: str, what: str) -> list:
 def all_names(dataset: Dataset, column: str, what: str) -> list[str]:
     """The names of all classes of a column, in order: of its `ClassLabel`, or those that `label_names` finds."""
     found, feature = label_names(dataset, column, what), dataset.features[column]
-    feature = feature.feature if isinstance(feature, List) else feature
+    feature = feature.feature if isinstance(feature, LISTS) else feature
     return feature.names if isinstance(feature, ClassLabel) else in_order(first_places(found, found))
 
 
 def has_fractions(dataset: Dataset, column: str) -> bool:
-    """Whether a column is of fractions, "0.5" or 0.5, which are no names of classes."""
-    if getattr(dataset.features[column], "dtype", "") == "string":
-        return any(NUMBER.fullmatch(x) and not WHOLE.fullmatch(x) for x in dataset[column])
+    """
+    Whether a column is of fractions, "0.5" or 0.5, which are no names of classes; a ValueError for texts that may be
+    both, as "1.0" and "2.0" alone.
+    """
+    if "string" in getattr(dataset.features[column], "dtype", ""):
+        fractions = [x for x in dataset[column] if NUMBER.fullmatch(x) and not WHOLE.fullmatch(x)]
+        if fractions and all(NUMBER.fullmatch(x) and float(x).is_integer() for x in dataset[column]):
+            raise ValueError(
+                f"The column {column!r} has whole numbers that are written as fractions, such as {fractions[0]}: "
+                f"write {int(float(fractions[0]))} if they are classes. To regress, give them as numbers in a .jsonl "
+                "or .parquet file."
+            )
+        return bool(fractions)
     return getattr(dataset.features[column], "dtype", "").startswith("float")
 
 
@@ -108,15 +119,22 @@ def number_names(places: dict[str, str], names: Iterable[str], what: str, has_nu
     return ids
 
 
-def set_labels(config: PreTrainedConfig, names: list[str], model_args: ModelArguments, head: str, what: str) -> None:
+def set_labels(
+    config: PreTrainedConfig, names: list[str], model_args: ModelArguments, head: str, what: str, fewest: int = 2
+) -> None:
     """
     Give the model the classes `names` of `what`, unless it is a trained one that knows them all. A ValueError if it
-    has others and no new head was asked for. Models whose class ends with `head` have weights for their labels.
+    has others and no new head was asked for, or if there are fewer than `fewest`. Models whose class ends with `head`
+    have weights for their labels.
     """
     has_head = any(name.endswith(head) for name in config.architectures or [head])
     known = [class_name(name) for name in config.id2label.values()]
     is_trained = model_args.model_name_or_path is not None and has_head
     unknown = {*names} - {*known}
+    if len(names) < fewest and (unknown or len(known) < fewest):
+        raise ValueError(
+            f"The {what} have one class, {', '.join(names)}: give two or more, or there is nothing to learn."
+        )
     if {*known} == {*names} or is_trained and not unknown:
         return
     has_none = known == [f"LABEL_{i}" for i in range(len(known))]

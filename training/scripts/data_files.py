@@ -169,9 +169,22 @@ def to_dataset(rows: list[dict] | dict, what: str) -> Dataset:
 def read_parquet(file: str) -> Dataset:
     """Without a cache, which may be of an earlier file of this name; categories become their values."""
     table = parquet.read_table(file)
-    is_category = pyarrow.types.is_dictionary
-    fields = [x.with_type(x.type.value_type) if is_category(x.type) else x for x in table.schema]
+    fields = [field.with_type(plain_type(field.type)) for field in table.schema]
     return Dataset(table.cast(pyarrow.schema(fields, table.schema.metadata)))
+
+
+def plain_type(kind: pyarrow.DataType) -> pyarrow.DataType:
+    """A type of Arrow without the forms that tools choose for speed: categories, large lists, views."""
+    types = pyarrow.types
+    if types.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if types.is_string_view(kind):
+        return pyarrow.string()
+    if types.is_binary_view(kind):
+        return pyarrow.binary()
+    if types.is_large_list(kind) or types.is_list(kind) or types.is_list_view(kind) or types.is_large_list_view(kind):
+        return pyarrow.list_(plain_type(kind.value_type))
+    return kind
 
 
 def check_columns(

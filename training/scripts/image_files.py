@@ -82,10 +82,34 @@ def with_8_bits(image: Image.Image) -> Image.Image:
     return Image.fromarray(np.rint(pixels * 255).astype(np.uint8))
 
 
-def read_images(files: list[dict | bytes], mode: str) -> tuple[list[Image.Image], list[int]]:
-    """The images of a batch that can be read, and their rows; a ValueError if none can."""
-    images = [read_image(file, mode) for file in files]
-    rows = [row for row, image in enumerate(images) if image is not None]
+def read_images(
+    rows: dict[str, list], column: str, mode: str, stand_in: dict[str, list] | None = None
+) -> tuple[list[Image.Image], dict[str, list]]:
+    """
+    The images of a batch that can be read, and their rows; if none can, those of the batch `stand_in`, since a Trainer
+    takes no empty batch; a ValueError if there is none.
+    """
+    for batch in (rows, stand_in or {column: []}):
+        images = [read_image(file, mode) for file in batch[column]]
+        read = [n for n, image in enumerate(images) if image is not None]
+        if read:
+            return [images[n] for n in read], {name: [values[n] for n in read] for name, values in batch.items()}
+    raise ValueError("None of the images of a batch can be read; their files are named above.")
+
+
+def first_readable(dataset: Dataset, column: str, mode: str) -> dict[str, list]:
+    """A batch of the first row whose image can be read; a ValueError if there is none."""
+    for row in range(len(dataset)):
+        batch = dataset[row : row + 1]
+        if read_image(batch[column][0], mode) is not None:
+            return batch
+    raise ValueError("None of the images can be read; files are named above.")
+
+
+def readable_only(dataset: Dataset, column: str, mode: str) -> Dataset:
+    """The rows whose images can be read: an evaluation counts them, each once. A ValueError if there is none."""
+    files = dataset.select_columns([column])
+    rows = [n for n, row in enumerate(files) if read_image(row[column], mode) is not None]
     if not rows:
-        raise ValueError("None of the images of a batch can be read; their files are named above.")
-    return [images[row] for row in rows], rows
+        raise ValueError("None of the images for evaluation can be read; files are named above.")
+    return dataset if len(rows) == len(dataset) else dataset.select(rows)

@@ -2,43 +2,18 @@
 """The configuration and the weights that the arguments of a script ask for."""
 
 import copy
-import sys
-from collections.abc import Iterable
 from difflib import get_close_matches
-from importlib import import_module
 from pathlib import Path
 
 from tokenization_lion import lion_image_processor
 from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 
 from configuration_lion import PRESETS, LionConfig, lion_preset
-from configuration_lion.registry import MIXERS
 
 # With the package, the Auto classes and pipelines know LION.
-from modeling_lion.linearized.config import InPlaceConfig
+from modeling_lion.linearized.config import LinearizedConfig
 
 from .arguments import ModelArguments
-
-
-def import_mixers(files: Iterable[str]) -> list[str]:
-    """
-    Import files that register mixers or feature maps (`modeling_lion.register_mixer`).
-
-    Returns:
-        The names of the mixers that were not known before.
-
-    Raises:
-        ValueError: if a file is not there, or another module has its name.
-    """
-    known = {*MIXERS}
-    for path in map(Path, files):
-        if not path.is_file():
-            raise ValueError(f"--mixers names {path}, which is not a file.")
-        sys.path.insert(0, str(path.resolve().parent))
-        module = import_module(path.stem)
-        if Path(module.__file__ or "").resolve() != path.resolve():
-            raise ValueError(f"--mixers {path}: another module is called {path.stem}; rename the file.")
-    return [name for name in MIXERS if name not in known]
 
 
 def load_config(model_args: ModelArguments) -> PreTrainedConfig:
@@ -92,7 +67,7 @@ def longest_text(config: PreTrainedConfig) -> int | None:
     """Tokens that the model has positions for, `None` without a limit, of a LION or a model of transformers."""
     if isinstance(config, LionConfig):
         return config.longest_text
-    if isinstance(config, InPlaceConfig) and not config.has_longest_text:
+    if isinstance(config, LinearizedConfig) and not config.has_longest_text:
         return None
     return config.max_position_embeddings
 

@@ -15,9 +15,11 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import TrainerCallback, TrainerState
 from transformers.trainer_utils import has_length
 
+from modeling_lion.mixers.import_mixers import import_mixers
+
 from .arguments import DataArguments, ModelArguments, check_arguments, parse_arguments
 from .checkpoints import check_same_model, find_checkpoint, has_weights
-from .models import import_mixers, load_config
+from .models import load_config
 from .pictures import draw_log
 
 

@@ -6,15 +6,17 @@ from pathlib import Path
 
 import transformers
 from transformers import AutoConfig, PreTrainedModel
-from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from modeling_lion import linearize
 from modeling_lion.linearized.config import is_lion
 from modeling_lion.linearized.model_inputs import longest_text
 
 from ..checkpoint import fit_length, load_complete, load_preprocessor, new_folder
-from ..sentence_modules import SETTINGS, copy_modules, encoder_folder, model_of_encoder
+from ..sentence_modules import MODULES, SETTINGS, copy_modules, encoder_folder, model_of_encoder
 from ..traits import MODALITIES
+
+
+NO_LIMIT = 10**9  # tokens that sentence-transformers reads of a text, where a number is needed
 
 
 def convert_encoder(source: str | Path, output_dir: str | Path, *, dtype: str | None = None, **options) -> str:
@@ -35,6 +37,7 @@ def convert_encoder(source: str | Path, output_dir: str | Path, *, dtype: str | 
         ValueError: if the encoder cannot become linear, or is it already, or its weights are not complete.
         OSError: if it does not exist, or is damaged.
     """
+    check_is_model(source)
     with new_folder(output_dir) as folder, encoder_folder(source) as encoder:
         auto_class = None
         if encoder is not None:
@@ -58,6 +61,20 @@ def convert_encoder(source: str | Path, output_dir: str | Path, *, dtype: str | 
             lines.append(f"Modules of sentence-transformers: {', '.join(copy_modules(encoder, folder))}.")
             fit_settings(folder / SETTINGS, longest_text(model))
     return "\n".join(lines)
+
+
+def check_is_model(source: str | Path) -> None:
+    """Raise a ValueError, with what to give instead, if a folder has no model of transformers."""
+    folder = Path(source)
+    if not folder.is_dir() or (folder / "config.json").is_file() or (folder / MODULES).is_file():
+        return
+    others = sorted(x.parent for x in folder.glob("*/config.json"))
+    others += sorted(x for x in folder.iterdir() if x.suffix in (".bin", ".pt", ".pth", ".safetensors"))
+    hint = f" Or give {others[0]}." if others else ""
+    raise ValueError(
+        f"{source} has no model: there is no config.json. Give a folder that save_pretrained() wrote, the name of a "
+        f"Hub repository, or a file of weights that the paper's authors published.{hint}"
+    )
 
 
 def load_encoder(source: str | Path, auto_class: str | None = None, dtype: str | None = None) -> PreTrainedModel:
@@ -84,9 +101,7 @@ def fit_settings(path: Path, limit: int | None) -> None:
     """Let sentence-transformers read texts as long as the encoder does, where it has no limit."""
     settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     # Without a number, sentence-transformers takes that of the configuration, which is the length of a table.
-    settings["max_seq_length"] = (
-        VERY_LARGE_INTEGER if limit is None else min(settings.get("max_seq_length") or limit, limit)
-    )
+    settings["max_seq_length"] = NO_LIMIT if limit is None else min(settings.get("max_seq_length") or limit, limit)
     path.write_text(json.dumps(settings, indent=2), encoding="utf-8")
 
 

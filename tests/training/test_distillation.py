@@ -366,3 +366,13 @@ def test_what_is_missing_is_said(distill, files, tmp_path, monkeypatch, argument
     places = {"MODEL": str(tmp_path / "encoder"), "FILE": files[1]}
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         distill.main([*(places.get(word, word) for word in arguments), "--output_dir", str(tmp_path / "out")])
+
+
+def test_training_alone_needs_no_data_for_validation(distill, files, tmp_path):
+    save_encoder(tmp_path / "encoder", BertModel, Path(files[1]).read_text())
+    out = str(tmp_path / "out")
+    options = ["--do_train", "--max_steps", "1", "--use_cpu", "--train_lengths", "64", "--save_strategy", "no"]
+    options += ["--report_to", "none", "--disable_tqdm", "True", "--stages", "hidden_states", *files[:2]]
+    distill.main([*options, "--model_name_or_path", str(tmp_path / "encoder"), "--output_dir", out])
+    assert AutoModel.from_pretrained(out).config.lion_layers
+    assert not list(Path(out).glob("*eval*"))

@@ -1,0 +1,48 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Each sequence of a batch alone, without padding, for mixers that know of neither padding nor packing."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..attention.tracing import is_readable
+from ..tokens import Tokens
+
+
+def each_sequence(mix: Callable[[Tensor], Tensor], hidden_states: Tensor, tokens: Tokens) -> Tensor:
+    """
+    `mix` of every sequence, in one call for all that have the same number of real tokens; 0 at padded tokens.
+
+    Args:
+        mix: maps `(sequences, length, channels)` to the same shape.
+        hidden_states: `(batch, length, channels)`.
+        tokens: their padding and packing.
+
+    Raises:
+        ValueError: if `mix` returns another shape, or the numbers of real tokens cannot be read, as in a graph.
+    """
+    masks = [x for x in (tokens.is_real, tokens.cu_seqlens) if x is not None]
+    if not masks:
+        return checked(mix, hidden_states)
+    if not all(map(is_readable, masks)):
+        raise ValueError(
+            "A mixer with a method `mix` takes the sequences of a batch one by one, and a graph (torch.compile, "
+            "export) is for all lengths: leave out `attention_mask` and `cu_seq_lens_q`, or give the class a "
+            "`forward`, which takes batches."
+        )
+    states = hidden_states.flatten(0, 1)
+    mixed = torch.zeros_like(states)
+    for index in tokens.equal_sequences(hidden_states):
+        some = checked(mix, states[index])
+        mixed = mixed.to(some.dtype).index_copy(0, index.flatten(), some.flatten(0, 1))
+    return mixed.view(hidden_states.shape)
+
+
+def checked(mix: Callable[[Tensor], Tensor], hidden_states: Tensor) -> Tensor:
+    mixed = mix(hidden_states)
+    if mixed.shape != hidden_states.shape:
+        raise ValueError(
+            f"`mix` returned {tuple(mixed.shape)} for hidden states {tuple(hidden_states.shape)}: give the same shape."
+        )
+    return mixed

@@ -1,0 +1,382 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+What is right alone is right where it meets others: an encoder's prompts, a tokenizer's special tokens, limits of
+length, graphs in a server, traces. Each test has the right value of a public kind of report; add yours.
+"""
+
+import json
+import os
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+import transformers
+from deploy_lion import ExportedModel, cli, export_checkpoint
+from hub_checkpoints import linear_checkpoint
+from hub_upload_lion.checkpoint import load_model
+from retrieval_lion import encoders, sources
+from retrieval_lion.documents import Document
+from retrieval_lion.passages import encode_passages
+from retrieval_lion.search import searcher
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import TemplateProcessing
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+from modeling_lion import LionConfig, LionModel, linearize
+
+
+WORDS = "a the lion owl sleeps roars hunts at night in shade of tall trees query document find : . ,"
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+PROMPTS = {"query": "query : find ", "document": "document : "}
+TEXTS = ["the lion roars", "an owl sleeps at night in the shade of tall trees.", "a lion hunts"]
+# What tokenizers put around a text: BERT, then as Llama, as ESM and T5, and nothing.
+TEMPLATES = {
+    "both": "[CLS] $A [SEP]",
+    "first": "[CLS] $A",
+    "last": "$A [SEP]",
+    "two": "[CLS] [CLS] $A [SEP]",
+    "none": "",
+}
+
+
+def tokenizer_with(template: str, longest: int = 100_000) -> PreTrainedTokenizerFast:
+    vocabulary = {word: n for n, word in enumerate([*SPECIAL, *WORDS.split()])}
+    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = Whitespace()
+    if template:
+        ids = [(token, vocabulary[token]) for token in SPECIAL if token in template]
+        tokenizer.post_processor = TemplateProcessing(single=template, special_tokens=ids)
+    named = {"pad_token": "[PAD]", "unk_token": "[UNK]"}
+    named |= {f"{name}_token": f"[{name.upper()}]" for name in ("cls", "sep") if f"[{name.upper()}]" in template}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=longest, **named)
+
+
+def encoder_folder(
+    folder: Path, kind: str = "lion", template: str = TEMPLATES["both"], longest: int = 100_000, **options
+) -> Path:
+    """A folder of sentence-transformers around a tiny LION ("lion", packed) or BERT ("bert", padded)."""
+    torch.manual_seed(0)
+    common = SIZES | {"vocab_size": len(SPECIAL) + len(WORDS.split()), "initializer_range": 0.3, "pad_token_id": 0}
+    model = LionModel(LionConfig(**common), add_pooling_layer=False)
+    if kind == "bert":
+        model = BertModel(BertConfig(**common, max_position_embeddings=256), add_pooling_layer=False)
+    model.save_pretrained(folder / "model")
+    tokenizer_with(template, longest).save_pretrained(folder / "model")
+    modules = [Transformer(str(folder / "model")), Pooling(32), Normalize()]
+    encoder = SentenceTransformer(modules=modules, device="cpu", **options)
+    encoder.max_seq_length = longest
+    encoder.save(str(folder / "encoder"))
+    return folder / "encoder"
+
+
+@pytest.fixture(autouse=True)
+def float32(monkeypatch):
+    monkeypatch.setattr("retrieval_lion.encoders.has_fast_bfloat16", lambda: False)
+
+
+def document(text: str, name: str | None = None) -> Document:
+    return Document(name, text, ((0, len(text)),), ("file:1",))
+
+
+# Prompts (sentence-transformers#1735, #3054)
+
+
+@pytest.mark.parametrize("kind", ["lion", "bert"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"prompts": PROMPTS},
+        {"prompts": PROMPTS, "default_prompt_name": "query"},
+        {"prompts": {"query": "query : "}},
+        {},
+    ],
+    ids=["both", "default", "query only", "none"],
+)
+def test_search_reads_with_the_prompts_of_an_encoder(options, kind, tmp_path):
+    folder = encoder_folder(tmp_path, kind, **options)
+    truth = SentenceTransformer(str(folder), device="cpu")
+    encoder = encoders.SentenceEncoder(encoders.load_encoder(folder), in_pieces=True)
+    assert encoder.can_pack is (kind == "lion")
+    named = [f"lion: {text}" for text in TEXTS]
+    found = torch.cat(encoder.encode_documents([document(text, "lion") for text in TEXTS]))
+    assert abs(found - truth.encode_document(named, convert_to_tensor=True)).max() < 1e-5
+    queries = encoder.encode_queries(TEXTS)
+    assert abs(queries - truth.encode_query(TEXTS, convert_to_tensor=True)).max() < 1e-5
+    assert abs(encoder.encode_texts(TEXTS) - truth.encode_document(TEXTS, convert_to_tensor=True)).max() < 1e-5
+    if options.get("prompts") == PROMPTS:
+        assert abs(queries - truth.encode(TEXTS, prompt="", convert_to_tensor=True)).max() > 0.05
+
+
+def test_a_prompt_that_pooling_leaves_out_is_left_out(tmp_path):
+    encoder_folder(tmp_path, prompts=PROMPTS)
+    pooling = next((tmp_path / "encoder").glob("*Pooling/config.json"))
+    pooling.write_text(json.dumps(json.loads(pooling.read_text()) | {"include_prompt": False}))
+    truth = SentenceTransformer(str(tmp_path / "encoder"), device="cpu")
+    expected = truth.encode_document(TEXTS, convert_to_tensor=True)
+    encoder = encoders.SentenceEncoder(encoders.load_encoder(tmp_path / "encoder"))
+    assert abs(torch.cat(encoder.encode_documents(list(map(document, TEXTS)))) - expected).max() < 1e-5
+    with pytest.raises(ValueError, match="leaves its prompt out of the mean"):
+        encode_passages(truth.eval(), TEXTS)
+
+
+def test_embed_writes_vectors_with_the_prompt_for_documents(tmp_path):
+    folder, corpus = encoder_folder(tmp_path, prompts=PROMPTS, default_prompt_name="query"), tmp_path / "a.jsonl"
+    corpus.write_text("".join(json.dumps({"id": str(n), "text": x}) + "\n" for n, x in enumerate(TEXTS)))
+    expected = SentenceTransformer(str(folder), device="cpu").encode_document(TEXTS)
+    for n, options in enumerate(([], ["--whole_texts"])):
+        out = tmp_path / f"out{n}"
+        assert cli.main(["embed", str(corpus), "--out", str(out), "--model", str(folder), *options]) == 0
+        rows = sorted(pq.read_table(out).to_pylist(), key=lambda row: row["id"])
+        np.testing.assert_allclose([row["vector"] for row in rows], expected, atol=1e-5)
+
+
+def test_passages_of_one_pass_have_read_the_prompt(tmp_path):
+    """It stands in front of each part of a document, and is of no passage."""
+    encoder = SentenceTransformer(str(encoder_folder(tmp_path, prompts=PROMPTS)), device="cpu").eval()
+    text = "the lion roars . " * 20
+    spans = [(n * 17, n * 17 + 16) for n in range(20)]
+    model, tokenizer = encoder[0].auto_model, encoder.tokenizer
+    parts = [(0, 20), (0, 9), (9, 18), (18, 20)]
+    found = {20: encode_passages(encoder, [text], [spans], max_document_tokens=1000)}
+    found[9] = encode_passages(encoder, [text], [spans], max_document_tokens=2 + 2 + 4 * 9 + 3)
+    for first, end in parts:
+        ids = tokenizer(PROMPTS["document"] + text[first * 17 : end * 17], return_tensors="pt")
+        with torch.no_grad():
+            (states,) = model(**ids).last_hidden_state
+        means = states[3 : 3 + 4 * (end - first)].view(-1, 4, 32).mean(1)
+        actual = found[20 if end - first == 20 else 9].vectors[first:end]
+        np.testing.assert_allclose(actual, torch.nn.functional.normalize(means, dim=-1), atol=1e-5)
+
+
+# Special tokens (sentence-transformers#2964; ESM, Gemma and Llama have their own)
+
+
+@pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
+@pytest.mark.parametrize("prompts", [{}, PROMPTS], ids=["", "prompt"])
+def test_passages_have_the_special_tokens_of_the_tokenizer(template, prompts, tmp_path):
+    encoder = SentenceTransformer(str(encoder_folder(tmp_path, template=template, prompts=prompts)), device="cpu")
+    found = encode_passages(encoder.eval(), TEXTS, [[]] * 3).document_vectors
+    np.testing.assert_allclose(found, encoder.encode_document(TEXTS), atol=1e-5)
+    whole = encode_passages(encoder, ["", *TEXTS], [[], *([(0, len(text))] for text in TEXTS)])
+    prompt, prefix = prompts.get("document", ""), template.split().index("$A") if template else 0
+    for text, vector in zip(TEXTS, whole.vectors, strict=True):
+        before = prefix + len(encoder.tokenizer.tokenize(prompt))
+        length = len(encoder.tokenizer.tokenize(text))
+        with torch.no_grad():
+            (states,) = (
+                encoder[0].auto_model(**encoder.tokenizer(prompt + text, return_tensors="pt")).last_hidden_state
+            )
+        mean = torch.nn.functional.normalize(states[before : before + length].mean(0), dim=0)
+        np.testing.assert_allclose(vector, mean, atol=1e-5)
+
+
+# Files that change and keep their size and time (rsync -t, SOURCE_DATE_EPOCH, FAT)
+
+
+def test_a_file_that_keeps_its_size_and_time_is_read_anew(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("the lion roars")
+    os.utime(tmp_path / "a.txt", (1, 1))
+    texts = searcher.Texts(str(tmp_path), None)
+    read = lambda: [document.text for document in texts.documents()[0]]
+    monkeypatch.setattr(searcher, "TICK", -(10**12))
+    assert read() == read() == ["the lion roars"]
+    time.sleep(0.02)  # a tick of this disk
+    (tmp_path / "b").write_text("the owl sleeps")
+    os.utime(tmp_path / "b", (1, 1))
+    (tmp_path / "b").replace(tmp_path / "a.txt")
+    assert read() == ["the owl sleeps"]
+    with (tmp_path / "a.txt").open("r+") as file:
+        file.write("an")
+    os.utime(tmp_path / "a.txt", (1, 1))
+    assert read() == ["ane owl sleeps"]
+
+
+def test_a_file_that_was_just_written_is_read_next_time(tmp_path, monkeypatch):
+    """A disk whose clock ticks every other second, as FAT's: nothing but the contents changes."""
+    (tmp_path / "a.txt").write_text("the lion roars")
+    texts, state = searcher.Texts(str(tmp_path), None), (14, time.time_ns(), time.time_ns(), 7)
+    monkeypatch.setattr(searcher, "state_of", lambda path: state)
+    assert [document.text for document in texts.documents()[0]] == ["the lion roars"]
+    (tmp_path / "a.txt").write_text("the owl sleeps")
+    assert [document.text for document in texts.documents()[0]] == ["the owl sleeps"]
+
+
+def test_embed_and_models_see_contents_that_keep_their_size_and_time(tmp_path, capsys):
+    folder, corpus = encoder_folder(tmp_path), tmp_path / "a.jsonl"
+    call = ["embed", str(corpus), "--out", str(tmp_path / "out"), "--model", str(folder)]
+    before = sources.files_of_model(str(folder))
+    for word in ("lions", "zebra"):
+        corpus.write_text(json.dumps({"text": word}))
+        os.utime(corpus, (1, 1))
+        code = cli.main(call)
+    assert code == 1 and "has vectors with other settings (files)" in capsys.readouterr().err
+    weights = folder / "model.safetensors"
+    status, data = weights.stat(), weights.read_bytes()
+    weights.with_suffix(".new").write_bytes(data[:-4] + b"1234")
+    os.utime(weights.with_suffix(".new"), ns=(status.st_atime_ns, status.st_mtime_ns))
+    weights.with_suffix(".new").replace(weights)
+    assert sources.files_of_model(str(folder)) != before
+    corpus.write_text(json.dumps({"text": "lions"}))
+    os.utime(corpus, (2, 2))  # the same contents
+    weights.write_bytes(data)
+    assert cli.main(call) == 0
+
+
+# A call of `lion embed` that failed before the first vector
+
+
+@pytest.mark.parametrize("wrong", [["--text_column", "body"], ["--model", "gone/away"], ["--model", "{corpus}"]])
+def test_what_failed_to_start_does_not_stop_the_right_call(wrong, tmp_path, capsys):
+    folder, corpus = encoder_folder(tmp_path), tmp_path / "a.jsonl"
+    corpus.write_text(json.dumps({"text": "the lion"}))
+    (tmp_path / "no_model").mkdir()
+    call = ["embed", str(corpus), "--out", str(tmp_path / "out"), "--model", str(folder)]
+    assert cli.main([*call, *(x.format(corpus=tmp_path / "no_model") for x in wrong)]) == 1
+    (tmp_path / "out").mkdir(exist_ok=True)
+    (tmp_path / "out" / "__embed.json.0123456789ab").write_text("{")  # of a process that was killed
+    assert cli.main(call) == 0, capsys.readouterr().err
+    assert pq.read_table(tmp_path / "out").num_rows == 1
+    assert cli.main([*call, "--whole_texts"]) == 1 and "other settings (whole_texts)" in capsys.readouterr().err
+
+
+# Limits of length that sentence-transformers does not save (sentence-transformers#3575)
+
+
+def test_an_encoder_that_became_linear_reads_long_texts_after_it_was_saved(tmp_path):
+    folder = encoder_folder(tmp_path, "bert", longest=64)
+    options = ["--exact_length", "16", "--window", "8", "--positions", "cyclic"]
+    assert cli.main(["convert", str(folder), str(tmp_path / "lion"), *options]) == 0
+    encoder = SentenceTransformer(str(tmp_path / "lion"), device="cpu")
+    assert encoder.max_seq_length == 1_000_000_000  # a number that a person can read
+    text = "the lion roars at night . " * 100
+    expected = encoder.encode(text)
+    encoder.save(str(tmp_path / "saved"))
+    assert SentenceTransformer(str(tmp_path / "saved"), device="cpu").max_seq_length == 256  # the table
+    for name in ("lion", "saved"):
+        loaded = encoders.load_encoder(tmp_path / name)
+        assert loaded.max_seq_length == 1_000_000_000 and abs(loaded.encode(text) - expected).max() < 1e-6
+    encoder.max_seq_length = 50  # what somebody chose stays
+    encoder.save(str(tmp_path / "chosen"))
+    assert encoders.load_encoder(tmp_path / "chosen").max_seq_length == 50
+    assert encoders.load_encoder(folder).max_seq_length == 64
+
+
+# Mistakes with a next step
+
+
+def test_what_lion_convert_cannot_take_has_a_next_step(tmp_path, capsys):
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    call = ["convert", str(folder), str(tmp_path / "lion")]
+    assert cli.main(call) == 1
+    said = capsys.readouterr().err
+    assert f"{folder} has no model: there is no config.json. Give a folder that save_pretrained() wrote" in said
+    (folder / "pytorch_model.bin").write_bytes(b"")
+    assert cli.main(call) == 1 and f"Or give {folder / 'pytorch_model.bin'}." in capsys.readouterr().err
+    (folder / "checkpoint-9").mkdir()
+    (folder / "checkpoint-9" / "config.json").write_text("{}")
+    assert cli.main(call) == 1 and f"Or give {folder / 'checkpoint-9'}." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("head", ["Model", "ForConditionalGeneration"])
+def test_of_an_encoder_and_a_decoder_the_encoder_is_named(head):
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    sizes |= {"vocab_size": 40, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    model = getattr(transformers, f"Bart{head}")(transformers.BartConfig(**sizes)).eval()
+    with pytest.raises(ValueError, match="is causal, and LION reads in both") as error:
+        linearize(model)
+    (path,) = re.findall("Give its encoder alone, `model.(.*)`", str(error.value))
+    assert path == ("encoder" if head == "Model" else "model.encoder")
+    linearize(model.get_submodule(path))
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2, "vocab_size": 40}
+    model = getattr(transformers, f"T5{head}")(transformers.T5Config(**sizes)).eval()
+    with pytest.raises(ValueError, match="`model.encoder`, cannot either: encoder.block.0.*adds a bias"):
+        linearize(model)
+
+
+@pytest.mark.parametrize("name", ["lion-local", "lion local"])
+def test_a_misspelt_name_of_attention_is_corrected(name):
+    with pytest.raises(ValueError, match='give `attn_implementation="lion_local"`'):
+        model = BertModel(BertConfig(**SIZES, vocab_size=40, attn_implementation=name))
+        model(torch.ones(1, 4, dtype=torch.int64))
+
+
+# A graph beside torch, and a text beside others (optimum#2012, text-embeddings-inference#646)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("kind", ["BertModel", "BertForSequenceClassification"])
+def test_in_a_graph_a_text_does_not_depend_on_its_neighbours(kind, side, tmp_path, traced_once):
+    """Short ones are exact, as in torch, also beside texts beyond `lion_exact_length`."""
+    folder = linear_checkpoint(tmp_path / "model", kind)
+    export_checkpoint(folder, tmp_path / "graph")
+    graph, model = ExportedModel(tmp_path / "graph"), load_model(folder)
+    lengths, width = [3, 20, 24, 25, 60], 60
+    rows = [torch.randint(5, 70, (length,)) for length in lengths]
+    inputs = torch.zeros(2, len(rows), width, dtype=torch.int64)
+    for (ids, mask), row in zip(inputs.transpose(0, 1), rows, strict=True):
+        columns = slice(len(row)) if side == "right" else slice(width - len(row), None)
+        ids[columns], mask[columns] = row, 1
+    with torch.no_grad():
+        together = graph(input_ids=inputs[0], attention_mask=inputs[1])[0]
+        in_torch = model(input_ids=inputs[0], attention_mask=inputs[1])[0]
+        for n, row in enumerate(rows):
+            columns = slice(len(row)) if side == "right" else slice(width - len(row), None)
+            of_row = (n, columns) if together.dim() == 3 else n
+            assert abs(together[of_row] - in_torch[of_row]).max() < 1e-4, lengths[n]
+            if side == "right":  # positions of a table are those of the columns
+                alone = graph(input_ids=row[None])[0][0]
+                assert abs(together[of_row] - alone).max() < 1e-4, lengths[n]
+                assert abs(alone - model(input_ids=row[None])[0][0]).max() < 1e-4
+        short = graph(input_ids=inputs[0][:2], attention_mask=inputs[1][:2])[0]
+        assert short.shape[1:] == together.shape[1:] and abs(short[0] - together[0]).max() < 1e-4
+
+
+# Silent truncation (sentence-transformers#4060)
+
+
+@pytest.mark.parametrize("template", ["both", "none"])
+def test_embed_and_search_say_how_many_tokens_were_not_read(template, tmp_path, capsys):
+    folder = encoder_folder(tmp_path, "bert", TEMPLATES[template], longest=16, prompts=PROMPTS)
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    for name, words in (("long", 40), ("short", 5), ("fits", 10 if template == "both" else 12)):
+        (texts / f"{name}.txt").write_text("lion " * words)
+    out = tmp_path / "out"
+    options = ["--model", str(folder), "--name_column", "none", "--whole_texts"]
+    corpus = tmp_path / "a.jsonl"
+    rows = [{"id": path.stem, "text": path.read_text().strip()} for path in texts.iterdir()]
+    corpus.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert cli.main(["embed", str(corpus), "--out", str(out), *options]) == 0
+    said = capsys.readouterr().err
+    cut = 40 + 2 + (2 if template == "both" else 0) - 16
+    assert f"{cut} tokens of 1 passage were not read" in said and "`cut_tokens`" in said
+    found = {row["id"]: row["cut_tokens"] for row in pq.read_table(out).to_pylist()}
+    assert found == {"long": cut, "short": 0, "fits": 0}
+    for query, lost in (("lion", cut + 2), ("lion " * 50, cut + 2 + 50 + 3 + 2 * (template == "both") - 16)):
+        (texts / "long.txt").write_text("lion " * 40 + "." * (query != "lion"))  # named "long: ", and read anew
+        call = [
+            "search",
+            str(texts),
+            query,
+            "--model",
+            str(folder),
+            "--cache_dir",
+            str(tmp_path),
+            "--keep_minutes",
+            "0",
+        ]
+        assert cli.main(call) == 0
+        said = capsys.readouterr().err
+        assert "were not read" in said, said
+        assert f"{lost + (query != 'lion')} tokens of {1 + (query != 'lion')} text" in said, said
