@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any
 
 import torch
 from tokenization_lion.tokenization_lion import knows_words
@@ -16,8 +16,6 @@ from transformers import (
     AutoConfig,
     AutoFeatureExtractor,
     AutoTokenizer,
-    BaseImageProcessor,
-    FeatureExtractionMixin,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -155,21 +153,9 @@ def no_progress_bars() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-@overload
-def load_preprocessor(
-    modality: str, *sources: str | Path, required: Literal[True] = True, **hub: Any
-) -> PreTrainedTokenizerBase | BaseImageProcessor | FeatureExtractionMixin: ...
-
-
-@overload
-def load_preprocessor(
-    modality: str, *sources: str | Path, required: bool, **hub: Any
-) -> PreTrainedTokenizerBase | BaseImageProcessor | FeatureExtractionMixin | None: ...
-
-
 def load_preprocessor(
     modality: str, *sources: str | Path, required: bool = True, **hub: Any
-) -> PreTrainedTokenizerBase | BaseImageProcessor | FeatureExtractionMixin | None:
+) -> Any:  # a tokenizer, an image processor or a feature extractor
     """
     The tokenizer (`modality="text"`), image processor (`"image"`) or feature extractor (`"audio"`) in the first of
     `sources` that has one. Never runs code of the checkpoint.

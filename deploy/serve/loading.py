@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from hub_upload_lion.sentence_modules import MODEL, MODULES, SETTINGS, read_modules
-from retrieval_lion.encoders import merge_adapter, unit
+from retrieval_lion.encoders import as_long_as_saved, merge_adapter, unit
 from retrieval_lion.sources import ADAPTER, base_of_adapter
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Transformer
@@ -248,7 +248,7 @@ def describe(
             "a Transformer for texts."
         )
     config = first.model.config
-    own = own_limit(model, files)
+    own = own_limit(model)
     if max_input_tokens is not None and own is not None and max_input_tokens > own:
         raise ValueError(f"--max_input_tokens is {max_input_tokens}: this model reads {own} tokens.")
     about = Description(
@@ -267,16 +267,14 @@ def describe(
     return about
 
 
-def own_limit(model: SentenceTransformer | CrossEncoder, files: Files) -> int | None:
+def own_limit(model: SentenceTransformer | CrossEncoder) -> int | None:
     """The most tokens that a model reads; `None` without a limit."""
-    network, config, limits = model[0].model, model[0].model.config, [model.max_seq_length or NO_LIMIT]
+    network, config = model[0].model, model[0].model.config
+    limits = [as_long_as_saved(model).max_seq_length or NO_LIMIT]
     if isinstance(network, ExportedModel):
         limits.append(BUFFERED_POSITIONS)
     elif isinstance(config, LinearizedConfig):
         limits.append(longest_text(network) or NO_LIMIT)
-        if limits == [config.max_position_embeddings, NO_LIMIT]:
-            # sentence-transformers cuts at the table of positions, which is read again for longer texts.
-            limits[0] = files.read("tokenizer_config.json").get("model_max_length", NO_LIMIT)
     elif isinstance(config, LionConfig):
         limits.append(config.longest_text or NO_LIMIT)
     return min(limits) if min(limits) < NO_LIMIT else None

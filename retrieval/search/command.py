@@ -103,62 +103,35 @@ def show(query: str, events: Iterable[dict], as_json: bool) -> None:
     """
     Print the answers to a query, and on the standard error what happens until then.
     """
-    with Progress() as progress:
+    from tqdm import tqdm
+
+    with contextlib.ExitStack() as stack:
+        bar = None
         for event in events:
+            done, every = event.get("progress", (0, 0))
             if "message" in event:
-                progress.say(event["message"])
+                tqdm.write(event["message"], file=sys.stderr)
             elif "first" in event and not as_json:
-                progress.say("\n".join(["First answers; reading goes on:", *lines_of(query, event["first"])]))
+                lines = ["First answers; reading goes on:", *lines_of(query, event["first"])]
+                tqdm.write("\n".join(lines), file=sys.stderr)
             elif "answers" in event:
-                progress.close()
-                done, every = event["progress"]
-                is_complete = done == every
-                end = "" if is_complete else "; call again to read on"
+                stack.close()
+                end = "" if done == every else "; call again to read on"
                 say(f"Searched {done:,} of {every:,} passages{end}.")
                 if as_json:
-                    about = {"query": query, "passages": every, "searched": done, "complete": is_complete}
+                    about = {"query": query, "passages": every, "searched": done, "complete": done == every}
                     print(json.dumps(about | {"answers": event["answers"]}), flush=True)
                 else:
                     print("\n".join(lines_of(query, event["answers"])), flush=True)
-            elif "progress" in event:
-                progress.set(*event["progress"])
+            elif bar is None and done < every:
+                options = {"desc": "Reading", "unit": " passages", "mininterval": 0.5 if sys.stderr.isatty() else 10}
+                bar = stack.enter_context(tqdm(total=every, initial=done, **options))
+            elif bar is not None and done:
+                bar.update(done - bar.n)
 
 
 def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-class Progress:
-    """A bar on the standard error, if that is a terminal, else a line now and then."""
-
-    def __init__(self):
-        self.bar = None
-
-    def __enter__(self) -> "Progress":
-        return self
-
-    def __exit__(self, *error) -> None:
-        self.close()
-
-    def set(self, done: int, every: int) -> None:
-        if self.bar is None:
-            if done == every:  # nothing to read
-                return
-            from tqdm import tqdm
-
-            options = {"desc": "Reading", "unit": " passages", "mininterval": 0.5 if sys.stderr.isatty() else 10}
-            self.bar = tqdm(total=every, initial=done, **options)
-        self.bar.update(done - self.bar.n)
-
-    def say(self, line: str) -> None:
-        if self.bar is None:
-            say(line)
-        else:
-            self.bar.write(line, file=sys.stderr)
-
-    def close(self) -> None:
-        if self.bar is not None:
-            self.bar.close()
 
 
 def lines_of(query: str, answers: list[dict]) -> Iterator[str]:
