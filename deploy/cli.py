@@ -35,7 +35,7 @@ COMMANDS = {
     "embed": ("retrieval_lion.embed.command", "write the vectors of a corpus, in one process or on a cluster (Ray)"),
 }
 # Commands that read checkpoints in this process, and so those with mixers from files of the user.
-WITH_MIXERS = {"app", "bundle", "convert", "export", "upload", "verify"}
+WITH_MIXERS = {"app", "bundle", "check", "convert", "export", "upload", "verify"}
 
 
 def main(arguments: list[str] | None = None) -> int:

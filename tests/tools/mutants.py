@@ -169,8 +169,8 @@ MUTANTS = [
     Mutant(
         "tiles: a convolution does not see the next tile",
         "LinearMixer.features.of_tile",
-        "tokens.tile(tile, self.config.conv_kernel // 2)",
-        "tokens.tile(tile, 0)",
+        "around.tile(tile, self.config.conv_kernel // 2)",
+        "around.tile(tile, 0)",
         "test_tiles.py::test_equals_all_at_once",
     ),
     Mutant(
