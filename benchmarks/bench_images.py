@@ -21,7 +21,7 @@ real_images_speed.csv has the times of a training step beside the Transformer's.
 import torch
 from bench_search import STAGES
 from datasets import Dataset
-from gpu.fashion import augmented, normalized
+from gpu.fashion import BATCH_SIZE, EPOCHS, HEADS, IMAGES, LAYERS, LEARNING_RATE, WIDTH, augmented, normalized
 from rate_search import RateSearch, chosen_contestants, rate_arguments, run_search
 from report import write_pages
 from tasks.fashion_mnist import CLASSES, SIDE, load_fashion_mnist
@@ -45,17 +45,16 @@ CONTESTANTS = (
     "Vim",
 )
 HELD_OUT = 5_000  # images for validation
-# ViT-Ti, but for an even number of heads, so that as many of LION's read each way.
-VIT_TI = sizes(192, 12, 6, patch_size=2)
+# The recipe of gpu/fashion.py, which needs nothing that is not on a GPU's machine.
+VIT_TI = sizes(WIDTH, LAYERS, HEADS, patch_size=2)
+ON_GPU = {"steps": EPOCHS * (IMAGES // BATCH_SIZE), "batch_size": BATCH_SIZE, "learning_rate": LEARNING_RATE}
 SMALL = {"steps": 1_560, "batch_size": 32, "learning_rate": 1e-3}  # five epochs of 10,000 images
 SCALES = {
     "cpu": {
         "7x7": Experiment({}, sizes(96, 4, 4, patch_size=4), **SMALL),
         "14x14": Experiment({}, sizes(96, 4, 4, patch_size=2), **SMALL),
     },
-    "gpu": {
-        "14x14": Experiment({"augmented": True}, VIT_TI, 2_140, batch_size=512, learning_rate=5e-4, examples=55_000)
-    },
+    "gpu": {"14x14": Experiment({"augmented": True}, VIT_TI, **ON_GPU, examples=IMAGES)},
     "quick": {"7x7": Experiment({}, sizes(32, 2, 4, intermediate_size=256, patch_size=4), 3, batch_size=8)},
 }
 

@@ -59,7 +59,6 @@ def serve_padded(model: str, port: int) -> None:
 
     Engine.groups = groups
     app = make_app(load_engine(model), Path(model).name, Settings(timeout=TIMEOUT, short_tokens=2**30))
-    app.state.service.short.at_once = float("inf")
     uvicorn.run(app, port=port, log_level="warning")
 
 

@@ -1,18 +1,21 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
 On a GPU, measure which tile sizes, warps and stages of the Triton kernels are the fastest, and write them to
-modeling_lion/triton/config.py, for this GPU's architecture. Or compile all kernels for GPUs that need not be there.
+modeling_lion/triton/config.py, for this GPU's architecture. Or compile kernels for GPUs that need not be there.
 
     python benchmarks/tune_triton.py                         # every head dimension, 16 and 32 bits
-    python benchmarks/tune_triton.py --dims 64 --dtypes bfloat16 --seconds 300
+    python benchmarks/tune_triton.py --dims 64 --dtypes bfloat16 --seconds 180
+    python benchmarks/tune_triton.py --predict --dims 64 --dtypes bfloat16    # an hour on one core
     python benchmarks/tune_triton.py --compile               # every configuration: 10 minutes on 2 cores
     python benchmarks/tune_triton.py --rehearse --file my_config.py    # few candidates, and invented times
     python benchmarks/tune_triton.py --compile --dims 64 --dtypes bfloat16 float16 --architectures sm_90
 
-The candidates of `GRIDS` are compiled by all processors; those that spill registers or need too much shared memory are
-out, and the others are timed, beside what is configured. Then, on whole forward and backward passes, the chunk size,
-and up to which length the full form is faster. What is found is written after every head dimension: an interrupted run
-keeps it. Afterwards, `--compile` checks every form and dtype.
+`--predict` compiles the candidates of `GRIDS`, leaves out those that spill registers or need too much shared memory,
+and writes the most promising of each kernel to gpu/candidates.csv, with times that follow from their machine code
+(gpu/machine_code.py). They are measured on a GPU in that order, beside what is configured, while all processors
+compile; without them, every candidate is. Then, on whole forward and backward passes, the chunk size, and up to which
+length the full form is faster. What is found is written after every head dimension: an interrupted run keeps it.
+Afterwards, `--compile` checks every form and dtype.
 
 What is compiled are the launches of real calls: forward and backward run on tensors without memory, and every kernel
 that they would start is compiled with the same types, sizes and alignments. `--compile` lists registers, stack and
@@ -22,27 +25,25 @@ memory than a GPU of its kind has.
 
 import argparse
 import ast
+import csv
 import itertools
+import math
 import multiprocessing
 import random
-import re
-import subprocess
-import tempfile
+import statistics
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
-import triton
-from measure import REHEARSAL, attention_inputs
+from gpu.machine_code import SHARED_MEMORY, compile_launch, faults, predict
+from measure import REHEARSAL, attention_inputs, gpu_seconds, read_rows
 from reports.cells import print_table
-from triton.backends.compiler import GPUTarget
 from triton.errors import TritonError
-from triton.testing import do_bench
 
 from modeling_lion.triton import config as triton_config
 from modeling_lion.triton import launch as triton_launch
@@ -50,9 +51,12 @@ from modeling_lion.triton import launch_options
 
 
 FILE = Path(triton_config.__file__)
+# What --predict found: the most promising candidates of each kernel.
+CANDIDATES = Path(__file__).parent / "gpu" / "candidates.csv"
+KEPT, KEPT_OF_TILE = 40, 8  # of each kernel, and at least of each tile
+# Seconds to compile and to measure one, at most.
+COMPILED, MEASURED = 4.0, 0.06
 BATCH, HEADS, LENGTH = 8, 12, 4096
-# Bytes of shared memory that a program may have. sm_80: of GA102 and AD102, which use the same configurations as A100.
-SHARED_MEMORY = {"sm_80": 101_376, "sm_90": 232_448}
 DTYPES = {name: getattr(torch, name) for name in ("bfloat16", "float16", "float32")}
 # The most frequent first: a run of the tuning may have to stop early.
 DIMS = (64, 128, 32, 256)
@@ -61,22 +65,23 @@ CASES = [("chunk", "LIT"), ("chunk", "D"), ("chunk", "S"), ("parallel", "D"), ("
 CASES += [("feature_map", "LIT")]
 # For scans and segments, which divide by themselves.
 CASES += [("chunk later", "LIT"), ("chunk later", "S"), ("parallel later", "S")]
-CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 # The type in which numbers of so many bits are measured.
 MEASURED_DTYPES = {16: torch.bfloat16, 32: torch.float32}
 # Form and mixer in which kernels are measured, by the name of the tile that they share in the configurations.
-GROUPS = {"tile": ("chunk", "S"), "lit_tile": ("chunk", "LIT")}
+GROUPS = {"tile": ("chunk", "S"), "chunk": ("chunk", "S"), "lit_tile": ("chunk", "LIT")}
 # What is tried of each kernel of a group, all combinations that are not larger than tile and head dimension.
 SLICES, INNER = (64, 32, 16), (64, 32)
 LAUNCH = {"num_warps": (4, 8), "num_stages": (2, 3, 1)}
+WALK = {"block": (1024, 2048, 512, 4096, 256), "num_warps": (4, 8, 2), "num_stages": (3, 4, 2, 1)}
 STATES = {"head_tile": (64, 32), "value_tile": (64, 32), "num_warps": (4, 8), "num_stages": (3, 2, 1)}
 GRIDS = {
     "tile": {
-        "output": {"keys": SLICES, "value_tile": (256, 128, 64, 32), **LAUNCH, "inner": INNER},
+        "output": {"keys": SLICES, "value_tile": (256, 128, 64, 32), **LAUNCH, "inner": (*INNER, 0)},
         "states": STATES,
         "query_gradient": {"keys": SLICES, **LAUNCH, "inner": INNER},
         "key_gradient": {"queries": SLICES, **LAUNCH, "inner": INNER},
     },
+    "chunk": {"walk": WALK},
     "lit_tile": {
         "lit_states": STATES,
         "lit_output": {"value_tile": (256, 128, 64, 32), **LAUNCH},
@@ -85,17 +90,7 @@ GRIDS = {
 }
 # Names of the kernels in the code, by those in the configurations.
 KERNELS = {name: f"{name}_kernel" for grids in GRIDS.values() for name in grids}
-KERNELS |= {"states": "chunk_states_kernel", "lit_states": "partial_states_kernel"}
-
-
-def absent_gpu(architecture: str) -> SimpleNamespace:
-    """A driver for Triton's compiler, of a GPU that is not there."""
-    capability = int(architecture.removeprefix("sm_"))
-    return SimpleNamespace(
-        get_current_device=lambda: capability,
-        get_current_stream=lambda device: 0,
-        get_current_target=lambda: GPUTarget("cuda", capability, 32),
-    )
+KERNELS |= {"walk": "pass_chunks_kernel", "states": "chunk_states_kernel", "lit_states": "partial_states_kernel"}
 
 
 @contextmanager
@@ -140,12 +135,12 @@ def run_passes(form: str, inputs: list) -> None:
 
 
 def launches_of(form: str, mixer: str, dim: int, dtype: str, architecture: str) -> dict[str, tuple]:
-    """`(kernel, args, options)` of every launch in both passes, by the name of the kernel."""
+    """`(kernel, programs, args, options)` of every launch in both passes, by the name of the kernel."""
     launches = {}
 
     def record(kernel, programs, *args, **options):
         suffixes = [f"_{x.lower()}" for x in ("ADJOINT", "BACKWARD") if options.get(x)]
-        launches["".join([kernel.fn.__name__, *suffixes])] = kernel, args, options
+        launches["".join([kernel.fn.__name__, *suffixes])] = kernel, programs, args, options
 
     before, launch_options.architecture = launch_options.architecture, lambda device: architecture
     try:
@@ -157,27 +152,6 @@ def launches_of(form: str, mixer: str, dim: int, dtype: str, architecture: str) 
     return launches
 
 
-def compile_launch(kernel, args: tuple, options: dict, architecture: str) -> dict:
-    """Registers of a thread, bytes of its stack (0 without spills), bytes of shared memory; or why it fails."""
-    result = {"registers": 0, "stack_bytes": 0, "shared_bytes": 0, "uses_tensor_cores": False, "error": ""}
-    triton.runtime.driver.set_active(absent_gpu(architecture))
-    try:
-        compiled = kernel.warmup(*args, grid=(1,), **options)
-    except (TritonError, RuntimeError) as error:
-        return result | {"error": f"does not compile: {str(error).splitlines()[-1]}"}
-    finally:
-        if torch.cuda.is_available():  # back to the GPU that is there
-            triton.runtime.driver.reset_active()
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(compiled.asm["cubin"])
-        file.flush()
-        command = [CUOBJDUMP, "--dump-resource-usage", file.name]
-        usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    registers, stack = re.search(r"REG:(\d+) STACK:(\d+)", usage).groups()
-    result |= {"registers": int(registers), "stack_bytes": int(stack), "shared_bytes": compiled.metadata.shared}
-    return result | {"uses_tensor_cores": bool(re.search(r"wgmma\.mma_async|mma\.sync", compiled.asm["ptx"]))}
-
-
 def compile_case(form: str, mixer: str, dim: int, dtype: str, architecture: str) -> list[dict]:
     """A result per kernel of a form and mixer."""
     about = {"architecture": architecture, "dtype": dtype, "form": form, "mixer": mixer, "dim": dim}
@@ -185,16 +159,6 @@ def compile_case(form: str, mixer: str, dim: int, dtype: str, architecture: str)
         about | {"kernel": name} | compile_launch(*launch, architecture)
         for name, launch in launches_of(form, mixer, dim, dtype, architecture).items()
     ]
-
-
-def faults(result: dict) -> list[str]:
-    """Faults of a compiled kernel."""
-    found = [result["error"]] if result["error"] else []
-    if result["stack_bytes"]:
-        found.append(f"spills into {result['stack_bytes']} bytes of stack")
-    if result["shared_bytes"] > SHARED_MEMORY[result["architecture"]]:
-        found.append(f"needs {result['shared_bytes']} bytes of shared memory")
-    return found
 
 
 def print_results(results: list[dict]) -> None:
@@ -213,16 +177,24 @@ def print_results(results: list[dict]) -> None:
 
 def tiles(group: str, bits: int, dim: int) -> list[int]:
     """Tokens of a tile: as many as registers can be expected to hold, and less."""
+    if group == "chunk":  # of which one size is tried until the rest is known
+        return [256]
     largest = min({"tile": 128, "lit_tile": 64}[group], 2**17 // (bits * dim))
-    return [tile for tile in (largest, largest // 2, largest // 4) if tile >= 16]
+    fewest = 16 if group == "tile" else 32
+    return [tile for tile in (largest, largest // 2, largest // 4) if tile >= fewest]
 
 
 def candidates(group: str, kernel: str, dim: int, tile: int) -> list[dict[str, int]]:
-    limits = {"keys": tile, "queries": tile, "inner": dim, "head_tile": dim, "value_tile": dim}
+    limits = {"keys": tile, "queries": tile, "inner": dim, "head_tile": dim, "value_tile": dim, "block": dim * dim}
     # Each program of columns of the output computes all scores again.
     least = {"value_tile": dim // 2 if dim > 64 else dim} if "output" in kernel else {}
+    # What a product sums at a time hardly matters while it fits.
+    of_inner = {0, min(dim, max(INNER))}
     grid = GRIDS[group][kernel]
-    values = [[x for x in some if least.get(name, 0) <= x <= limits.get(name, x)] for name, some in grid.items()]
+    values = [
+        [x for x in some if least.get(name, 0) <= x <= limits.get(name, x) and (name != "inner" or x in of_inner)]
+        for name, some in grid.items()
+    ]
     return [dict(zip(grid, some, strict=True)) for some in itertools.product(*values)]
 
 
@@ -247,22 +219,140 @@ def fits(key: tuple, group: str, tile: int, kernel: str, option: dict, dtype: st
     return True
 
 
-def fitting(key: tuple, cases: list[tuple], deadline: float) -> list[tuple]:
-    """The `(group, tile, kernel, option)` that compile without faults and before the deadline."""
-    pool = ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"))
-    futures = [pool.submit(fits, key, *case) for case in cases]
-    wait(futures, timeout=max(0.0, deadline - time.monotonic()))
-    pool.shutdown(wait=False, cancel_futures=True)
-    return [
-        case
-        for case, future in zip(cases, futures, strict=True)
-        if future.done() and not future.cancelled() and future.result()
+def work_of(kernel: str, is_adjoint: bool, config: dict, tile: int, option: dict, bits: int, dim: int) -> dict:
+    """What a launch of a kernel has to do with the tensors that are measured (`predict`)."""
+    chunk, size = config["chunk"], bits // 8
+    state = dim * dim * size * 2 / chunk  # bytes of both states, for each token
+    of_pairs = chunk / tile * 2 * dim * size  # bytes that tiles of a chunk read of each other
+    value_tiles = -(-dim // option.get("value_tile", dim))
+    head_tiles = -(-dim // option.get("head_tile", dim))
+    rows = dim * size
+    products, tensors, cache = {
+        "output": (2 * chunk * dim * (1 + value_tiles) + 4 * dim * dim, 4, of_pairs * value_tiles),
+        "states": (4 * dim * dim, 2, (value_tiles + head_tiles) * rows),
+        "walk": (0, 0, 0),
+        "query_gradient": (4 * chunk * dim + 2 * tile * dim + 4 * dim * dim, 7, of_pairs),
+        "key_gradient": (8 * chunk * dim + 8 * dim * dim, 6, of_pairs),
+        "lit_states": (2 * dim * dim, 3 if is_adjoint else 2, (value_tiles + head_tiles) * rows),
+        "lit_output": (2 * dim * dim, 2, value_tiles * rows),
+        "lit_gradient": (6 * dim * dim, 7, 3 * max(value_tiles, head_tiles) * rows),
+    }[kernel]
+    memory = tensors * rows + 24
+    if kernel == "walk":
+        memory = state * (3 if is_adjoint else 2)
+    elif not kernel.startswith("lit"):
+        memory += state
+    tokens = BATCH * HEADS * LENGTH
+    work = {"products": products * tokens, "memory": memory * tokens, "cache": (memory + cache) * tokens}
+    return work | ({"trips": LENGTH / chunk} if kernel == "walk" else {})
+
+
+def predicted(key: tuple, group: str, tile: int, kernel: str, option: dict) -> dict | None:
+    """A row of CANDIDATES, for all launches of the kernel; `None` if it does not compile without faults."""
+    architecture, bits, dim = key
+    configure(key, {kernel: option}, group, tile)
+    dtype = str(MEASURED_DTYPES[bits]).removeprefix("torch.")
+    found = {"architecture": architecture, "bits": bits, "dim": dim, "kernel": kernel, "tile": tile}
+    found |= {"options": " ".join(f"{name}={x}" for name, x in option.items()), "microseconds": 0.0}
+    for name, launch in launches_of(*GROUPS[group], dim, dtype, architecture).items():
+        if name.startswith(KERNELS[kernel]):
+            result = compile_launch(*launch, architecture) | {"architecture": architecture}
+            if faults(result):
+                return None
+            work = work_of(kernel, name.endswith("adjoint"), triton_config.CONFIGS[key], tile, option, bits, dim)
+            times = predict(result, launch[1], option["num_warps"], work, architecture)
+            times["microseconds"] += found["microseconds"]
+            found |= {"registers": result["registers"], "shared_bytes": result["shared_bytes"]} | times
+    return found
+
+
+def cases_of(key: tuple) -> list[tuple]:
+    """All `(group, tile, kernel, option)`, what is configured first, the rest shuffled."""
+    _, bits, dim = key
+    config = triton_config.CONFIGS[key]
+    first = [(group, config[group], kernel, config[kernel]) for group, grids in GRIDS.items() for kernel in grids]
+    more = [
+        (group, tile, kernel, option)
+        for group, grids in GRIDS.items()
+        for tile in tiles(group, bits, dim)
+        for kernel in grids
+        for option in candidates(group, kernel, dim, tile)
     ]
+    random.Random(0).shuffle(more)  # so that a deadline leaves some for each kernel
+    return first + [case for case in more if case not in first]
+
+
+def best_candidates(rows: list[dict]) -> list[dict]:
+    """KEPT of each kernel, and KEPT_OF_TILE of each tile at least, the fastest first."""
+    rows = sorted(rows, key=lambda row: row["microseconds"])
+    kept, of_kernel, of_tile = [], Counter(), Counter()
+    for row in rows:
+        kernel = tuple(row[name] for name in ("architecture", "bits", "dim", "kernel"))
+        of_kernel[kernel] += 1
+        of_tile[kernel, row["tile"]] += 1
+        if of_kernel[kernel] <= KEPT or of_tile[kernel, row["tile"]] <= KEPT_OF_TILE:
+            kept.append(row)
+    return kept
+
+
+def key_of(row: dict) -> tuple:
+    return row["architecture"], row["bits"], row["dim"]
+
+
+def case_of(row: dict) -> tuple:
+    """`(group, tile, kernel, option)` of a row of CANDIDATES."""
+    option = {name: int(x) for name, x in (pair.split("=") for pair in row["options"].split())}
+    group = next((group for group, kernels in GRIDS.items() if row["kernel"] in kernels), "")
+    return group, row["tile"], row["kernel"], option
+
+
+def predict_all(keys: list[tuple], deadline: float, processes: int) -> None:
+    """Add to CANDIDATES what it does not have of some keys; a run that the deadline ends keeps what it found."""
+    rows = read_rows(CANDIDATES)
+    known = {key: [case_of(row) for row in rows if key_of(row) == key] for key in keys}
+    cases = [(key, *case) for key in keys for case in cases_of(key) if case not in known[key]]
+    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+        futures = [pool.submit(predicted, *case) for case in cases]
+        _, late = wait(futures, timeout=max(0.0, deadline - time.monotonic()))
+        pool.shutdown(cancel_futures=True)
+    new = [future.result() for future in futures if not future.cancelled()]
+    print(f"{len(cases)} candidates to compile, {len(late)} without time, {new.count(None)} with faults")
+    rows = best_candidates(rows + [row for row in new if row is not None])
+    rows.sort(key=lambda row: [row[name] for name in ("architecture", "bits", "dim", "kernel", "microseconds")])
+    with CANDIDATES.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({name: f"{x:.4g}" if isinstance(x, float) else x for name, x in row.items()} for row in rows)
+
+
+def promising(key: tuple) -> list[tuple]:
+    """
+    `(predicted microseconds, group, tile, kernel, option)`: what is configured, then by turns the most promising of
+    each kernel, then those of which nothing was predicted.
+    """
+    whole, rank, turns, predicted_time = cases_of(key), Counter(), [], {}
+    for row in sorted(read_rows(CANDIDATES), key=lambda row: row["microseconds"]):
+        case = case_of(row)
+        if key_of(row) == key and case in whole:
+            predicted_time[str(case)] = row["microseconds"]
+            turns.append((rank[row["kernel"]], case))
+            rank[row["kernel"]] += 1
+    first = whole[: sum(map(len, GRIDS.values()))]
+    order = first + [case for _, case in sorted(turns, key=lambda turn: turn[0])] + whole
+    order = [case for i, case in enumerate(order) if case not in order[:i]]
+    return [(predicted_time.get(str(case), math.nan), *case) for case in order]
 
 
 def seconds(function: Callable[[], object]) -> float:
-    """The median time of a call on the GPU."""
-    return do_bench(function, warmup=5, rep=20, return_mode="median") / 1e3
+    """The median time of a call on the GPU: a few replays of a CUDA graph of some calls, 60 ms at most."""
+    function()
+    calls = max(1, min(20, round(2e-3 / max(1e-5, gpu_seconds(function)))))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(calls):
+            function()
+    graph.replay()
+    return statistics.median(gpu_seconds(graph.replay) for _ in range(5)) / calls
 
 
 @cache
@@ -315,61 +405,74 @@ def pass_seconds(form: str, *of_inputs) -> float:
     return seconds(partial(run_passes, form, cached_inputs(*of_inputs)))
 
 
-def fastest(
-    key: tuple, group: str, tile: int, kernel: str, options: list[dict], deadline: float, measured: Measurer
-) -> float:  # fmt: skip
+def measured_times(key: tuple, deadline: float, measured: Measurer) -> dict[tuple, list]:
     """
-    Configure the fastest of some options that also works in float16, and return its time; at least the first one is
-    measured.
+    `(seconds, option)` by group, tile and kernel, the fastest first. All processors compile what is to be measured;
+    what has faults in this version of Triton is left out.
     """
     _, bits, dim = key
-    form, mixer = GROUPS[group]
-    inputs = mixer, LENGTH, dim, MEASURED_DTYPES[bits], "cuda"
-    times = []
-    for option in options:
-        if not times or time.monotonic() < deadline:
-            configure(key, {kernel: option})
-            times.append((measured(key, kernel_seconds, kernel, form, *inputs), option))
-    times.sort(key=lambda pair: pair[0])
-    works = (pair for pair in times if bits != 16 or fits(key, group, tile, kernel, pair[1], dtype="float16"))
-    least, option = next(works, times[0])
-    configure(key, {kernel: option})
-    print(*key, kernel, f"{least * 1e6:.0f} us, the fastest of {len(times)} of {len(options)}:", option, flush=True)
-    return least
+    before, cases, times = triton_config.CONFIGS[key], promising(key), defaultdict(list)
+    processors = multiprocessing.cpu_count()
+    print(
+        *key, f"{len(cases)} candidates: {len(cases) * COMPILED / processors:.0f} s to compile them with {processors} "
+        f"processors, {len(cases) * MEASURED:.0f} s to measure them; {deadline - time.monotonic():.0f} s are left",
+        flush=True,
+    )  # fmt: skip
+    pool = ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"))
+    futures = [pool.submit(fits, key, *case[1:]) for case in cases]
+    for (expected, group, tile, kernel, option), future in zip(cases, futures, strict=True):
+        done, _ = wait([future], timeout=max(0.0, deadline - time.monotonic()))
+        if not done or time.monotonic() > deadline:
+            break
+        if future.result() or (option, tile) == (before[kernel], before[group]):
+            form, mixer = GROUPS[group]
+            triton_config.CONFIGS[key] = before | {kernel: option, group: tile}
+            of_inputs = mixer, LENGTH, dim, MEASURED_DTYPES[bits], "cuda"
+            found = measured(key, kernel_seconds, kernel, form, *of_inputs)
+            times[group, tile, kernel].append((found, option))
+            print(
+                *key, kernel, f"tile {tile}", option, f"{expected:.0f} us predicted, {found * 1e6:.0f} us", flush=True
+            )
+    pool.shutdown(wait=False, cancel_futures=True)
+    triton_config.CONFIGS[key] = before
+    for some in times.values():
+        some.sort(key=lambda pair: pair[0])
+    return times
+
+
+def choose(key: tuple, times: dict[tuple, list]) -> None:
+    """Configure the tile of each group whose kernels are the fastest together, with options that work in float16."""
+    for group, grids in GRIDS.items():
+        before, found = triton_config.CONFIGS[key], []
+        for tile in {tile for of, tile, _ in times if of == group}:
+            some = [times[group, tile, kernel] for kernel in grids]
+            if all(some):
+                found.append((sum(of_kernel[0][0] for of_kernel in some), tile != before[group], tile))
+        if not found:
+            continue
+        *_, tile = min(found)
+        options = {}
+        for kernel in grids:
+            some = times[group, tile, kernel]
+            works = (x for x in some if key[1] != 16 or fits(key, group, tile, kernel, x[1], dtype="float16"))
+            least, options[kernel] = next(works, some[0])
+            print(*key, kernel, f"{least * 1e6:.0f} us, the fastest of {len(some)}:", options[kernel], flush=True)
+        triton_config.CONFIGS[key] = before | options | {group: tile}
 
 
 def tune(key: tuple, deadline: float) -> None:
     """Configure the fastest on this GPU. What the deadline leaves no time for stays as it is configured."""
     _, bits, dim = key
-    before, dtype, measured = triton_config.CONFIGS[key], MEASURED_DTYPES[bits], Measurer()
-    options, cases = {}, []  # what is configured comes first
-    for group, grids in GRIDS.items():
-        own = before[group]
-        for tile in sorted({own, *tiles(group, bits, dim)}, key=lambda tile: (tile != own, -tile)):
-            options[group, tile] = {kernel: [before[kernel]] if tile == own else [] for kernel in grids}
-            for kernel, few in options[group, tile].items():
-                some = candidates(group, kernel, dim, tile)
-                cases += [(group, tile, kernel, option) for option in some if option not in few]
-    random.Random(0).shuffle(cases)  # so that a deadline leaves some for each kernel
-    for group, tile, kernel, option in fitting(key, cases, (time.monotonic() + deadline) / 2):
-        options[group, tile][kernel].append(option)
-    best = dict.fromkeys(GRIDS, float("inf"))
-    for (group, tile), some in options.items():
-        if not all(some.values()) or time.monotonic() > deadline:
-            continue
-        configured = triton_config.CONFIGS[key]
-        configure(key, {kernel: few[0] for kernel, few in some.items()}, group, tile)
-        total = sum(fastest(key, group, tile, kernel, few, deadline, measured) for kernel, few in some.items())
-        if total < best[group]:
-            best[group] = total
-        else:
-            triton_config.CONFIGS[key] = configured
+    measured = Measurer()
+    start = time.monotonic()
+    choose(key, measured_times(key, start + 0.8 * max(0.0, deadline - start), measured))
     times = {}
     configured = triton_config.CONFIGS[key]
     for chunk in dict.fromkeys((configured["chunk"], 128, 256, 512, 1024)):
         if time.monotonic() < deadline:
             triton_config.CONFIGS[key] = configured | {"chunk": chunk}
-            times[chunk] = measured(key, pass_seconds, "chunk", "S", LENGTH, dim, dtype, "cuda")
+            times[chunk] = measured(key, pass_seconds, "chunk", "S", LENGTH, dim, MEASURED_DTYPES[bits], "cuda")
+    print(*key, "chunks:", {chunk: f"{x * 1e6:.0f} us" for chunk, x in times.items()}, flush=True)
     triton_config.CONFIGS[key] = configured | {"chunk": min(times, key=times.get, default=configured["chunk"])}
 
 
@@ -432,7 +535,7 @@ def compile_all(architectures: list[str], dtypes: list[str], dims: list[int]) ->
 
 def rehearse() -> str:
     """From now on every time is one second, nothing is launched, and few candidates are tried; the architecture."""
-    global GRIDS, make_inputs, seconds, Measurer
+    global GRIDS, make_inputs, seconds, Measurer, promising
     GRIDS = {
         group: {kernel: {name: values[:1] for name, values in grid.items()} for kernel, grid in grids.items()}
         for group, grids in GRIDS.items()
@@ -440,6 +543,7 @@ def rehearse() -> str:
     }
     make_inputs = partial(lambda make, *args: make(*args[:4]), make_inputs)
     seconds = lambda function: 1.0
+    promising = partial(lambda of, key: of(key)[: sum(map(len, GRIDS.values())) + 2], promising)
     Measurer = lambda: lambda key, function, *arguments: function(*arguments)
     launch_options.launch = lambda *args, **options: None
     return "sm_90"
@@ -449,6 +553,8 @@ def main() -> None:
     global FILE
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--compile", action="store_true", help="measure nothing")
+    parser.add_argument("--predict", action="store_true", help="measure nothing; write the most promising candidates")
+    parser.add_argument("--processes", type=int, default=1, help="with --predict")
     parser.add_argument("--architectures", nargs="+", default=list(SHARED_MEMORY), choices=list(SHARED_MEMORY))
     parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"], choices=list(DTYPES))
     parser.add_argument("--dims", type=int, nargs="+", default=DIMS, choices=DIMS)
@@ -460,6 +566,11 @@ def main() -> None:
     FILE = arguments.file
     if arguments.compile:
         raise SystemExit(compile_all(arguments.architectures, arguments.dtypes, arguments.dims))
+    deadline = time.monotonic() + arguments.seconds
+    if arguments.predict:
+        bits = [torch.finfo(DTYPES[dtype]).bits for dtype in arguments.dtypes]
+        keys = list(itertools.product(arguments.architectures, bits, arguments.dims))
+        return predict_all(keys, deadline, arguments.processes)
     if arguments.rehearse:
         architecture, gpu = rehearse(), REHEARSAL
     elif torch.cuda.is_available():
@@ -467,7 +578,6 @@ def main() -> None:
         gpu = torch.cuda.get_device_name()
     else:
         raise SystemExit("There is no GPU to measure on.")
-    deadline = time.monotonic() + arguments.seconds
     for dtype, dim in itertools.product(arguments.dtypes, arguments.dims):
         key = architecture, torch.finfo(DTYPES[dtype]).bits, dim
         if time.monotonic() < deadline and (arguments.again or triton_config.MEASURED.get(key) != gpu):

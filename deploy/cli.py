@@ -20,6 +20,7 @@ COMMANDS = {
         "hub_upload_lion.verify",
         "measure how well the kernels agree on a checkpoint, and report decays and denominators",
     ),
+    "check": (".check", "try an encoder on texts alone, beside others, padded, in other dtypes, saved and as a graph"),
     "export": (".export.export_checkpoint", "write a graph for ONNX Runtime or OpenVINO, and compare it with torch"),
     "app": (
         ".app.page",

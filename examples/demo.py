@@ -158,7 +158,7 @@ def held_out_sentences(file: str, count: int, seed: int = 1) -> list[tuple[str, 
 def search_part(output: Path, model: str | Path, seconds: float) -> dict:
     heading("0  Search the docstrings of the standard library with a trained LION")
     request = {"folder": None, "package": STANDARD_LIBRARY, "top": 3, "seconds": seconds, "one_pass": False}
-    request |= {"index": "file", "cache_dir": str(output / "search")}
+    request |= {"cache_dir": str(output / "search")}
     searcher, found = Searcher(str(model)), {}
     for query in QUERIES:
         *_, last = searcher.answers(request | {"query": query})

@@ -4,17 +4,17 @@
 import gc
 import logging
 import os
-import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
-from types import SimpleNamespace
 
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers reads it: no test may need the network
 
-import hypothesis  # noqa: F401 (it refuses plugins of its own once the garbage collector is frozen, as below)
+with suppress(ImportError):  # benchmarks/gpu/run.py checks kernels without it
+    import hypothesis  # noqa: F401 (it refuses plugins of its own once the garbage collector is frozen, as below)
 import pytest
 import torch
 import transformers
@@ -176,27 +176,6 @@ def log():
     yield messages
     for logger in loggers:
         logger.removeHandler(handler)
-
-
-@pytest.fixture
-def hub(monkeypatch):
-    """A Hub, and a client in this process that knows no other."""
-    import huggingface_hub
-    from hub_server import WRITE_TOKEN, Hub
-
-    with Hub() as hub:
-        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", hub.endpoint)
-        monkeypatch.setattr("transformers.utils.hub._hf_api", None)  # made once, with the address of the day
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-        # The server speaks LFS, the protocol that the client falls back to without the Xet storage.
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setenv("HF_TOKEN", WRITE_TOKEN)
-        # The client waits between its attempts; here nobody gets better by waiting.
-        clock = SimpleNamespace(**{name: getattr(time, name) for name in dir(time) if not name.startswith("_")})
-        clock.sleep = lambda seconds: None
-        for waiting in ("utils._http", "file_download"):
-            monkeypatch.setattr(f"huggingface_hub.{waiting}.time", clock)
-        yield hub
 
 
 # What a test may have as arguments, and goes through: `case` every class of model, the encoder for both modalities,

@@ -40,13 +40,15 @@ def size_of(case: str) -> tuple:
     return sum(int(x) for x in re.findall(r"(?<![a-z\d])\d+(?!\d)", case.partition("[")[2])), case
 
 
-def summary(found: dict[str, dict], is_whole: bool) -> str:
-    """For a person who has a minute."""
+def summary(found: dict[str, dict], count: int) -> str:
+    """For a person who has a minute. `count`: how many cases there are."""
     of = lambda outcome: [line for line in found.values() if line["outcome"] == outcome]
     failed, passed, skipped = of("failed"), of("passed"), of("skipped")
+    if not failed and not passed:
+        return f"NOTHING WAS CHECKED: of {count} cases, none has run"
     text = f"{len(failed)} of {len(failed) + len(passed)} cases fail"
     text += f" ({len(skipped)} are not for this machine)" if skipped else ""
-    lines = [text if is_whole else f"{text}; not all have run: call again"]
+    lines = [text if len(found) >= count else f"{text}; {count - len(found)} of {count} have not run: call again"]
     kinds = {}
     for line in failed:
         kinds.setdefault(line["id"].partition("[")[0], []).append(line)

@@ -5,6 +5,7 @@ can use its GPU no more. `python benchmarks/gpu/run.py check` runs pytest with i
 
     LION_OUTCOMES   a line of JSON for each case: `id`, `outcome`, `seconds`, `message`, and the `key` of the sources
     LION_PASSED     a line for each case that is left out
+    LION_COUNT      how many cases there are, with those
 """
 
 import json
@@ -15,10 +16,12 @@ import pytest
 import torch
 
 
-OUTCOMES, PASSED, KEY = (os.environ.get(f"LION_{name}", "") for name in ("OUTCOMES", "PASSED", "KEY"))
+OUTCOMES, PASSED, COUNT, KEY = (os.environ.get(f"LION_{x}", "") for x in ("OUTCOMES", "PASSED", "COUNT", "KEY"))
 
 
+@pytest.hookimpl(trylast=True)  # after -k
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    Path(COUNT).write_text(str(len(items)))
     passed = set(Path(PASSED).read_text().splitlines())
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in passed])
     items[:] = [item for item in items if item.nodeid not in passed]
@@ -35,10 +38,18 @@ class Writer:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" or report.outcome != "passed":
-            message = "" if report.outcome == "passed" else first_error(report)
-            line = {"id": report.nodeid, "outcome": report.outcome, "seconds": round(report.duration, 3)}
-            with Path(OUTCOMES).open("a") as file:
-                file.write(json.dumps(line | {"message": message, "key": KEY}) + "\n")
+            self.write(report, report.outcome, report.duration)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """A file that cannot be imported is a case that failed."""
+        if report.failed:
+            self.write(report, "failed")
+
+    def write(self, report: pytest.TestReport | pytest.CollectReport, outcome: str, seconds: float = 0.0) -> None:
+        message = "" if outcome == "passed" else first_error(report)
+        line = {"id": report.nodeid, "outcome": outcome, "seconds": round(seconds, 3), "message": message, "key": KEY}
+        with Path(OUTCOMES).open("a") as file:
+            file.write(json.dumps(line) + "\n")
 
 
 class Watcher:

@@ -3,15 +3,16 @@
 What a GPU has to say about LION, one command for each part, with the Python that runs this and without installing
 anything:
 
-    python benchmarks/gpu/run.py check --out outputs/gpu             # every kernel and model against float64
-    python benchmarks/gpu/run.py quick --out outputs/gpu             # eight numbers
+    python benchmarks/gpu/run.py check tune --out outputs/gpu             # against float64; then the fastest tiles
+    python benchmarks/gpu/run.py quick figures models --out outputs/gpu
     python benchmarks/gpu/run.py all --out outputs/gpu --minutes 60
     python benchmarks/gpu/run.py paper --out outputs/gpu --data fashion    # again, until it says that all is there
     python benchmarks/gpu/run.py all --out outputs/rehearsal --rehearse    # on a CPU, small
 
-A call ends by itself after --minutes. What it found is in the folder --out at once, and the next call with that folder
-goes on from there: report.md, tables, a picture, the tuned config.py, the outcomes of the checks, and logs.tar.gz.
-docs/benchmarks/gpu.md says what each part does. No setting of the GPU is changed.
+A call prints what it will do and how long each part may take, and ends by itself after --minutes. It fails if a part
+does: if nothing was checked, for example, or if a case is wrong. What it found is in the folder --out at once, and the
+next call with that folder goes on from there: report.md, tables, a picture, the tuned config.py, the outcomes of the
+checks, and logs.tar.gz. docs/benchmarks/gpu.md says what each part does. No setting of the GPU is changed.
 """
 
 import argparse
@@ -34,7 +35,7 @@ from gpu.tree import ROOT, python_path  # noqa: E402
 
 
 CONFIG = ROOT / "modeling_lion" / "triton" / "config.py"
-DIMS = {64: 200, 128: 90, 32: 60}  # seconds of tuning, by head dimension
+DIMS = {64: 170, 128: 90, 32: 60}  # seconds of tuning, by head dimension
 PROCESSES = os.cpu_count() or 12  # that check cases: each compiles most of the time
 
 
@@ -43,7 +44,8 @@ class Run:
 
     def __init__(self, arguments: argparse.Namespace, scratch: Path):
         self.arguments, self.out, self.rehearses = arguments, arguments.out, arguments.rehearse
-        self.stop = time.monotonic() + 60 * arguments.minutes
+        self.end = self.stop = time.monotonic() + 60 * arguments.minutes  # of the call, and of a part
+        self.faults = []
         self.device = "rehearsal" if self.rehearses else "cuda"
         self.logs = scratch / "logs"
         self.logs.mkdir()
@@ -62,10 +64,12 @@ class Run:
             with tarfile.open(self.archive) as packed:
                 packed.extractall(self.logs, filter="data")
 
-    def python(self, name: str, *arguments: object, seconds: float, echo: bool = True, **environment: str) -> int:
+    def python(
+        self, name: str, *arguments: object, seconds: float, echo: bool = True, fine=(0, -1), **environment: str
+    ) -> int:
         """
         Run Python with these arguments, at most so long, and add what it prints to a log; its exit code, -1 if it was
-        stopped.
+        stopped. Any other than those that are `fine` is a fault of the call.
         """
         seconds = min(seconds, self.stop - time.monotonic() - 5)
         if seconds < 1:
@@ -91,8 +95,10 @@ class Run:
             for path in sorted(self.logs.iterdir()):
                 packed.add(path, path.name)
         text = (self.logs / f"{name}.log").read_bytes()[position:].decode(errors="replace")
-        if echo or code > 0:
-            print(text[-3000:] if code > 0 else text, end="", flush=True)
+        if code not in fine:
+            self.faults.append(f"{name} ended with {code}")
+        if echo or code not in fine:
+            print(text[-3000:] if code not in fine else text, end="", flush=True)
         return code
 
     def bench(self, script: str, *arguments: object, seconds: float, name: str | None = None) -> int:
@@ -119,17 +125,24 @@ class Run:
 def check(run: Run) -> str:
     from gpu.check import CASES, REHEARSED, key_of_sources, outcomes, summary
 
-    file, key, passed = run.out / "check.jsonl", key_of_sources(run.about), run.scratch / "passed"
+    file, key = run.out / "check.jsonl", key_of_sources(run.about)
+    passed, count = run.scratch / "passed", run.scratch / "count"
     passed.write_text("\n".join(case for case, x in outcomes(file, key).items() if x["outcome"] != "failed"))
+    count.write_text("0")
     options = ["-q", "--tb=short", "-p", "gpu.outcomes", "-p", "no:cacheprovider", "-W", "default", "--color=no"]
-    environment = {"LION_OUTCOMES": str(file), "LION_PASSED": str(passed), "LION_KEY": key}
+    options += ["--continue-on-collection-errors"]
+    environment = {"LION_OUTCOMES": str(file), "LION_PASSED": str(passed), "LION_COUNT": str(count), "LION_KEY": key}
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # of others that are installed
     if run.rehearses:
         options += ["-k", REHEARSED]
         environment |= {"TRITON_INTERPRET": "1"}
     else:
-        options += ["-n", PROCESSES, "--dist", "worksteal", "--max-worker-restart", 200]
-    code = run.python("check", "-m", "pytest", *options, *CASES, seconds=380, echo=False, **environment)
-    return summary(outcomes(file, key), is_whole=code in (0, 1, 5))
+        options += ["-p", "xdist", "-n", PROCESSES, "--dist", "worksteal", "--max-worker-restart", 200]
+    run.python("check", "-m", "pytest", *options, *CASES, seconds=380, echo=False, fine=(0, 5, -1), **environment)
+    text = summary(outcomes(file, key), int(count.read_text()))
+    if not text.startswith("0 of "):
+        run.faults.append(f"check: {text.splitlines()[0]}")
+    return text
 
 
 def quick(run: Run) -> str:
@@ -143,28 +156,33 @@ def quick(run: Run) -> str:
     return eight_numbers(run.out / "kernels_gpu.csv", lengths)
 
 
+def values_of(file: Path) -> dict:
+    """The names that a config.py defines."""
+    values = {}
+    exec(file.read_text(), values)
+    return values
+
+
 def tune(run: Run) -> str:
     found = run.out / "config.py"
     if run.rehearses:
         shutil.copy(CONFIG, found)
-        options = ("--rehearse", "--file", found)
-    else:
-        if found.exists():
-            shutil.copy(found, CONFIG)
-        options = ()
+    elif found.exists() and values_of(found)["COLUMNS"] == values_of(CONFIG)["COLUMNS"]:  # else of other kernels
+        shutil.copy(found, CONFIG)
     for dim, seconds in ({64: 60} if run.rehearses else DIMS).items():
-        run.python(
-            "tune", "benchmarks/tune_triton.py", "--dtypes", "bfloat16", "--dims", dim, "--seconds", seconds, *options,
-            seconds=seconds + 60,
-        )  # fmt: skip
-        if not run.rehearses:
-            shutil.copy(CONFIG, found)
-    if not run.rehearses:
-        options = ("--compile", "--architectures", "sm_90", "--dtypes", "bfloat16", "--dims", *DIMS)
-        code = run.python("tune", "benchmarks/tune_triton.py", *options, seconds=100, echo=False)
+        seconds = min(seconds, run.stop - time.monotonic() - 20)
+        if seconds < 10:
+            break
+        options = ("--dtypes", "bfloat16", "--dims", dim, "--seconds", seconds)
+        options += ("--rehearse", "--file", found) if run.rehearses else ()
+        run.python("tune", "benchmarks/tune_triton.py", *options, seconds=seconds + 60)
+        if run.rehearses:
+            continue
+        shutil.copy(CONFIG, found)
+        options = ("--compile", "--architectures", "sm_90", "--dtypes", "bfloat16", "--dims", dim)
+        code = run.python("tune", "benchmarks/tune_triton.py", *options, seconds=60, echo=False)
         print({0: "every form compiles without faults", -1: "no time was left to compile every form"}.get(code, ""))
-    written = {}
-    exec(found.read_text(), written)
+    written = values_of(found if found.exists() else CONFIG)
     about = [f"{'/'.join(map(str, key))}: measured on {gpu}" for key, gpu in written["MEASURED"].items()]
     about += [f"the full form is faster up to {written['PARALLEL_UP_TO']} tokens"]
     return "\n".join([*about, f"{found.name} is for {CONFIG.relative_to(ROOT)}"])
@@ -222,18 +240,33 @@ def paper(run: Run) -> str:
     return paper_table(run.out / "paper_gpu.csv")
 
 
-# In the order in which they count.
-PARTS: dict[str, Callable[[Run], str]] = {
-    "check": check,
-    "quick": quick,
-    "tune": tune,
-    "figures": figures,
-    "models": models,
-    "paper": paper,
+# In the order in which they count, with their minutes.
+PARTS: dict[str, tuple[Callable[[Run], str], float]] = {
+    "check": (check, 3),
+    "tune": (tune, 4),
+    "quick": (quick, 1),
+    "figures": (figures, 3),
+    "models": (models, 4),
+    "paper": (paper, 25),
 }
+LEAST = 20  # seconds, for less than which no part is begun
 
 
-def add_to_report(file: Path, part: str, text: str) -> None:
+def shares(parts: list[str], minutes: float) -> dict[str, float]:
+    """The minutes of each part: those of PARTS, the last ones less; or all more, if there are more."""
+    total = sum(PARTS[part][1] for part in parts)
+    found, left = {}, minutes
+    for part in parts:
+        found[part] = min(left, PARTS[part][1] * max(1.0, minutes / total))
+        left -= found[part]
+    return found
+
+
+def title(is_rehearsal: bool) -> str:
+    return "# Rehearsal, without a GPU: its times say nothing" if is_rehearsal else "# What a GPU says"
+
+
+def add_to_report(file: Path, part: str, text: str, heading: str = title(False)) -> None:
     """The parts in their order, each as the last call of it left it."""
     sections = {}
     for section in file.read_text().split("\n## ")[1:] if file.exists() else []:
@@ -241,12 +274,34 @@ def add_to_report(file: Path, part: str, text: str) -> None:
         sections[name] = body.strip()
     sections[part] = text
     report = [f"\n## {name}\n\n{sections[name]}\n" for name in PARTS if name in sections]
-    file.write_text("# What a GPU says\n" + "".join(report))
+    file.write_text(f"{heading}\n" + "".join(report))
+
+
+def run_parts(run: Run, parts: list[str]) -> None:
+    """Run some parts, each for its share of the time, and report each at once."""
+    report, heading = run.out / "report.md", title(run.rehearses)
+    if report.exists() and not report.read_text().startswith(heading + "\n"):
+        raise SystemExit(f"{report} is {'not ' if run.rehearses else ''}that of a rehearsal: give another --out")
+    print(run.about, flush=True)
+    plan = shares(parts, run.arguments.minutes)
+    print("plan: " + ", ".join(f"{part} at most {minutes:.1f} min" for part, minutes in plan.items()), flush=True)
+    for part, minutes in plan.items():
+        start = time.monotonic()
+        if run.end - start < LEAST or minutes * 60 < LEAST:
+            print(f"{part}: no time is left; call again", flush=True)
+            continue
+        later = sum(list(plan.values())[parts.index(part) + 1 :])
+        run.stop = max(start + 60 * minutes, run.end - 60 * later)  # with what earlier parts have left
+        text = PARTS[part][0](run)
+        add_to_report(report, part, f"{run.about}\n\n{text}", heading)
+        print(f"\n== {part}, {time.monotonic() - start:.0f} s\n{text}\n", flush=True)
+    if run.faults:
+        raise SystemExit("FAULTS: " + "; ".join(run.faults))
 
 
 def main(args: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=[*PARTS, "all"])
+    parser.add_argument("parts", nargs="+", choices=[*PARTS, "all"], metavar="part", help=", ".join([*PARTS, "all"]))
     parser.add_argument("--out", type=Path, required=True, help="folder of what is found, and of earlier calls")
     parser.add_argument("--minutes", type=float, default=9, help="the call ends after so many; default: 9")
     parser.add_argument("--rehearse", action="store_true", help="small, on the CPU, to see that it runs")
@@ -256,17 +311,9 @@ def main(args: list[str] | None = None) -> None:
     arguments = parser.parse_args(args)
     arguments.out = arguments.out.resolve()
     arguments.out.mkdir(parents=True, exist_ok=True)
+    chosen = list(PARTS) if "all" in arguments.parts else [part for part in PARTS if part in arguments.parts]
     with tempfile.TemporaryDirectory() as scratch:
-        run = Run(arguments, Path(scratch))
-        print(run.about, flush=True)
-        for part in PARTS if arguments.part == "all" else [arguments.part]:
-            if run.stop - time.monotonic() < 20:
-                print(f"{part}: no time is left; call again", flush=True)
-                continue
-            start = time.monotonic()
-            text = PARTS[part](run)
-            add_to_report(run.out / "report.md", part, text)
-            print(f"\n== {part}, {time.monotonic() - start:.0f} s\n{text}\n", flush=True)
+        run_parts(Run(arguments, Path(scratch)), chosen)
 
 
 if __name__ == "__main__":

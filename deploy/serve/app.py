@@ -23,7 +23,7 @@ from .engines import Engine
 from .error_format import ApiError, JsonResponse, handle_failure, handle_http_error
 from .loading import SCORES
 from .metrics import Measured
-from .request_guards import BodyLimit, KeyCheck
+from .request_guards import Guard
 from .service import Service, Settings
 
 
@@ -76,9 +76,7 @@ def make_app(
         )
     if allowed_hosts:
         middleware.append(Middleware(TrustedHostMiddleware, allowed_hosts=allowed_hosts))
-    if api_key:
-        middleware.append(Middleware(KeyCheck, key=api_key))
-    middleware.append(Middleware(BodyLimit, max_bytes=service.settings.max_body_bytes))
+    middleware.append(Middleware(Guard, max_requests=service.settings.max_requests, key=api_key))
     handlers = {HTTPException: handle_http_error, Exception: handle_failure}
     app = Starlette(routes=table, middleware=middleware, exception_handlers=handlers, lifespan=lifespan)
     app.state.service = service
@@ -204,8 +202,7 @@ class Routes:
         raise ApiError(404, message, code="wrong_task")
 
     async def health(self, request: Request) -> Response:
-        is_alive = self.service.is_alive
-        return JsonResponse({"status": "ok" if is_alive else "a queue has ended"}, 200 if is_alive else 503)
+        return JsonResponse({"status": "ok"})
 
     async def info(self, request: Request) -> Response:
         about, settings = self.about, self.service.settings

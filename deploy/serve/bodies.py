@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from starlette.requests import Request
 
 from .error_format import error_of_body
+from .request_guards import read_body
 
 
 Texts: TypeAlias = str | list[str]
@@ -31,8 +32,9 @@ class Body(BaseModel):
     @classmethod
     async def read(cls: type[T], request: Request) -> T:
         """Read the body of a request; raises an `ApiError` if it does not fit."""
+        data = await read_body(request, request.app.state.service.settings.max_body_bytes)
         try:
-            return cls.model_validate_json(await request.body())
+            return cls.model_validate_json(data)
         except ValidationError as error:
             raise error_of_body(error) from None
 

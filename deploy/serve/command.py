@@ -4,7 +4,6 @@
 import argparse
 import os
 import socket
-from functools import partial
 from pathlib import Path
 
 from retrieval_lion.memory import keep_freed_memory
@@ -14,7 +13,7 @@ from ..export.exported import check_installed
 
 KEY = "LION_API_KEY"
 # Of the extra `serve`, by the names that are imported.
-NEEDED = ("h11", "orjson", "prometheus_client", "pydantic", "sentence_transformers", "starlette", "uvicorn")
+NEEDED = ("orjson", "prometheus_client", "pydantic", "sentence_transformers", "starlette", "uvicorn")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max_texts", type=int, default=2048, help="of a request (default: %(default)s)")
     parser.add_argument("--max_body_bytes", type=int, default=8 * 2**20, help="of a request (default: %(default)s)")
     parser.add_argument(
+        "--max_requests", type=int, default=500, help="served at once; others are refused (default: %(default)s)"
+    )
+    parser.add_argument(
         "--short_tokens",
         type=int,
         default=1024,
@@ -49,9 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", type=float, default=60, help="seconds of a request; half of them may wait (default: %(default)s)"
     )
-    parser.add_argument(
-        "--max_connections", type=int, default=500, help="whose requests are served at once (default: %(default)s)"
-    )
     parser.add_argument("--accept_token_ids", action="store_true", help="take token ids in the place of texts")
     parser.add_argument("--api_key", help=f"that requests must have (default: ${KEY}, or none)")
     parser.add_argument("--cors_origins", nargs="+", default=[], help="origins of pages that may ask (default: none)")
@@ -59,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    limits = ("max_input_tokens", "max_texts", "max_body_bytes", "short_tokens", "max_batch_tokens", "timeout")
-    for name in (*limits, "max_connections"):
+    limits = ("max_texts", "max_body_bytes", "max_requests", "short_tokens", "max_batch_tokens", "timeout")
+    for name in ("max_input_tokens", *limits):
         if getattr(args, name) is not None and getattr(args, name) <= 0:
             raise ValueError(f"--{name} is {getattr(args, name)}: give more than 0.")
     check_installed("serve", NEEDED)
@@ -74,7 +73,6 @@ def run(args: argparse.Namespace) -> None:
 
     from .app import make_app
     from .loading import load_engine
-    from .request_guards import LimitedProtocol
     from .service import Settings
 
     if args.threads is not None:
@@ -83,8 +81,7 @@ def run(args: argparse.Namespace) -> None:
     engine = load_engine(args.model, **{name: getattr(args, name) for name in names})
     for note in engine.about.notes:
         print(note, flush=True)
-    names = ("max_texts", "max_body_bytes", "short_tokens", "max_batch_tokens", "timeout", "accept_token_ids")
-    settings = Settings(**{name: getattr(args, name) for name in names})
+    settings = Settings(**{name: getattr(args, name) for name in (*limits, "accept_token_ids")})
     name = args.name or (Path(args.model).resolve().name if Path(args.model).is_dir() else args.model)
     app = make_app(
         engine,
@@ -101,7 +98,7 @@ def run(args: argparse.Namespace) -> None:
         app,
         host=args.host,
         port=args.port,
-        http=partial(LimitedProtocol, max_connections=args.max_connections),
+        http="h11",
         ws="none",
         access_log=False,
         log_level="warning",

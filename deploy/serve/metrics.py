@@ -21,7 +21,7 @@ class Metrics:
             "lion_batch_tokens", "Tokens that were computed at once.", ("queue",), buckets=buckets, registry=registry
         )
         self.waiting = Gauge(
-            "lion_waiting_seconds", "Work in the queue, in seconds, as estimated.", ("queue",), registry=registry
+            "lion_waiting_requests", "Requests in the queue, with those in work.", ("queue",), registry=registry
         )
 
     def page(self) -> bytes:

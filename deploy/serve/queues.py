@@ -9,7 +9,6 @@ scheduler of the operating system divides the cores: as soon as a short request 
 
 import asyncio
 import ctypes
-import math
 import os
 import sys
 import threading
@@ -23,7 +22,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .cost import Cost
 from .engines import Dropped, Engine, Row
 from .error_format import ApiError
 from .metrics import Metrics
@@ -32,6 +30,7 @@ from .metrics import Metrics
 TRIM_EVERY = 10  # seconds between two times that free memory goes back to the system
 # Added to the niceness of the second queue: beside a short queue that never rests it still gets a quarter of a core.
 NICER = 5
+RETRY_SECONDS = 5  # after which a client that was refused may ask again
 
 
 def go_second() -> None:
@@ -48,38 +47,35 @@ class Job:
     The texts of a request in a queue.
 
     Attributes:
+        done: resolved, with nothing, once `outputs` are complete or there is an `error`; cancelled if nobody waits.
+        since: when it came.
         outputs: what was computed, in the order of `rows`.
-        done: resolved, with nothing, once `outputs` are complete or there is an `error`.
-        is_gone: nobody waits for it any more.
+        taken: how many of `rows` are in a batch that is or was computed.
+        missing: how many have no output.
     """
 
     rows: Sequence[Row]
     done: asyncio.Future
-    seconds: float
+    since: float
     outputs: list[np.ndarray | None] = field(default_factory=list)
     error: Exception | None = None
     taken: int = 0
     missing: int = 0
-    is_gone: bool = False
 
     def __post_init__(self):
         self.outputs, self.missing = [None] * len(self.rows), len(self.rows)
 
-    @property
-    def seconds_left(self) -> float:
-        return self.seconds * self.missing / len(self.rows)
-
 
 class WorkQueue:
     """
-    Requests that wait, in the order of their arrival, and the thread that computes them.
+    Requests that wait, in the order of their arrival, and the thread that computes them. All methods but the first are
+    called in the event loop.
 
     Args:
         name: "short" or "long".
         make_engine: called in the thread of the queue, so that threads of a runtime have its priority.
         max_batch_tokens: tokens that are computed at once; a longer text is a batch of its own.
-        max_wait: seconds of work that may wait; a request that finds more is refused, unless nothing waits.
-        at_once: seconds of work that are computed at once.
+        max_wait: seconds; while a request has waited longer, others are refused.
         is_second: whether it has a lower priority.
     """
 
@@ -90,17 +86,14 @@ class WorkQueue:
         max_batch_tokens: int,
         max_wait: float,
         metrics: Metrics,
-        at_once: float = math.inf,
         is_second: bool = False,
-        cost: Cost | None = None,
     ):
         self.name, self.metrics = name, metrics
-        self.max_batch_tokens, self.max_wait, self.at_once = max_batch_tokens, max_wait, at_once
-        self.cost = cost or Cost()
+        self.max_batch_tokens, self.max_wait = max_batch_tokens, max_wait
         self.jobs: deque[Job] = deque()  # also those that are computed just now
         self.running: list[Job] = []
-        self.changed = threading.Condition()
-        self.is_closed, self.trimmed = False, time.monotonic()
+        self.worker: asyncio.Task | None = None
+        self.trimmed = time.monotonic()
         prepare = go_second if is_second else lambda: None
         # Texts are cut into tokens while others are computed, and as urgently.
         self.tokenizer = ThreadPoolExecutor(1, f"{name}-tokens", prepare)
@@ -110,114 +103,89 @@ class WorkQueue:
         except BaseException:
             self.computer.shutdown()
             raise
-        self.ended = self.computer.submit(self.work)
-
-    @property
-    def is_alive(self) -> bool:
-        return not self.ended.done()
 
     def put(self, rows: Sequence[Row]) -> Job:
-        """Let texts wait; raises an `ApiError` if too much waits already. To be called in the event loop."""
-        job = Job(rows, asyncio.get_running_loop().create_future(), self.cost.seconds([len(row) for row in rows]))
-        with self.changed:
-            waiting = sum(other.seconds_left for other in self.jobs)
-            if self.jobs and waiting + job.seconds > self.max_wait:
-                retry = max(1, math.ceil(waiting + job.seconds - self.max_wait))
-                message = (
-                    f"The server has {waiting:.0f} seconds of work waiting, and this request would add "
-                    f"{job.seconds:.1f}; it keeps {self.max_wait:g} at most: try again in {retry} seconds."
-                )
-                raise ApiError(429, message, code="queue_full", retry_after=retry)
-            self.jobs.append(job)
-            self.changed.notify()
+        """Let texts wait; raises an `ApiError` if others wait for too long."""
+        job = Job(rows, asyncio.get_running_loop().create_future(), time.monotonic())
+        first = next((other for other in self.jobs if other.taken < len(other.rows)), job)
+        if (waited := job.since - first.since) > self.max_wait:
+            message = (
+                f"The server is behind: the first request in the queue has waited for {waited:.0f} seconds, and no "
+                f"other is taken after {self.max_wait:g}: try again in {RETRY_SECONDS} seconds."
+            )
+            raise ApiError(429, message, code="queue_full", retry_after=RETRY_SECONDS)
+        self.jobs.append(job)
         self.count()
+        if self.worker is None or self.worker.done():
+            self.worker = asyncio.create_task(self.work())
         return job
 
     def drop(self, job: Job) -> None:
         """Forget a request, also in the midst of its computation, unless that is for others, too."""
-        with self.changed:
-            job.is_gone = True
-            self.forget(job)
-            if self.running and all(other.is_gone for other in self.running):
-                self.engine.cancel()
-        self.count()
+        job.done.cancel()
+        self.forget(job)
+        if self.running and all(other.done.done() for other in self.running):
+            self.engine.cancel()
 
     def close(self) -> None:
         """End the threads; what still waits is not computed."""
-        with self.changed:
-            self.is_closed = True
-            for job in self.jobs:
-                job.is_gone = True
-            self.engine.cancel()
-            self.changed.notify()
+        self.jobs.clear()
+        self.engine.cancel()
         self.computer.shutdown()
         self.tokenizer.shutdown(cancel_futures=True)
 
     def count(self) -> None:
-        seconds = sum(job.seconds_left for job in list(self.jobs))
-        self.metrics.waiting.labels(self.name).set(seconds)
+        self.metrics.waiting.labels(self.name).set(len(self.jobs))
 
     def forget(self, job: Job) -> None:
         with suppress(ValueError):
             self.jobs.remove(job)
+        self.count()
 
     def next_batch(self) -> list[tuple[Job, int]]:
         """Texts of the requests that have waited longest: each with its place in its request."""
-        batch, tokens, seconds = [], 0, 0.0
+        batch, tokens = [], 0
         for job in self.jobs:
             while job.taken < len(job.rows):
-                length = len(job.rows[job.taken])
-                tokens += length
-                seconds += self.cost.seconds([length])
-                if batch and (tokens > self.max_batch_tokens or seconds > self.at_once):
+                tokens += len(job.rows[job.taken])
+                if batch and tokens > self.max_batch_tokens:
                     return batch
                 batch.append((job, job.taken))
                 job.taken += 1
         return batch
 
-    def work(self) -> None:
-        """Compute what waits, until the queue is closed."""
-        while True:
-            with self.changed:
-                while not self.is_closed and not (batch := self.next_batch()):
-                    self.changed.wait()
-                if self.is_closed:
-                    return
+    async def work(self) -> None:
+        """Compute what waits."""
+        while batch := self.next_batch():
             try:
-                self.compute(batch)
-                self.count()
+                await self.compute(batch)
                 if time.monotonic() - self.trimmed > TRIM_EVERY:
                     self.trimmed = time.monotonic()
-                    trim_memory()
+                    await asyncio.get_running_loop().run_in_executor(self.computer, trim_memory)
             except Exception as error:  # a mistake of the server: it fails these requests, and the queue goes on
                 self.fail(batch, error)
 
-    def compute(self, batch: list[tuple[Job, int]]) -> None:
+    async def compute(self, batch: list[tuple[Job, int]]) -> None:
         """Compute a batch. Where that fails, each text by itself, so that one request fails and not all."""
-        with self.changed:
-            batch = [(job, n) for job, n in batch if not job.is_gone]
-            if not batch:
-                return
-            self.running = [job for job, _ in batch]
-            self.engine.resume()
-        rows = [job.rows[n] for job, n in batch]
-        lengths, begin = [len(row) for row in rows], time.perf_counter()
-        self.metrics.batches.labels(self.name).observe(sum(lengths))
+        batch = [(job, n) for job, n in batch if not job.done.done()]
+        if not batch:
+            return
+        rows, self.running = [job.rows[n] for job, n in batch], [job for job, _ in batch]
+        self.metrics.batches.labels(self.name).observe(sum(map(len, rows)))
+        self.engine.resume()
         try:
-            outputs = self.engine.compute(rows)
+            outputs = await asyncio.get_running_loop().run_in_executor(self.computer, self.engine.compute, rows)
         except Dropped:
             return
         except Exception as error:
-            if len(batch) > 1:
+            if len(batch) == 1:
+                self.fail(batch, error)
+            else:
                 for one in batch:
-                    self.compute([one])
-                return
-            self.fail(batch, error)
+                    await self.compute([one])
             return
         finally:
-            with self.changed:
-                self.running = []
-        self.cost.learn(lengths, time.perf_counter() - begin)
+            self.running = []
         for (job, n), output in zip(batch, outputs, strict=True):
             job.outputs[n] = output
             job.missing -= 1
@@ -227,20 +195,17 @@ class WorkQueue:
     def fail(self, batch: list[tuple[Job, int]], error: Exception) -> None:
         """Answer the requests of a batch with an error, but for those that were answered before."""
         traceback.print_exception(error)
-        with self.changed:
-            self.running = []
+        self.running = []
         for job, _ in batch:
-            if not job.is_gone:
+            if not job.done.done():
                 job.error = error
                 self.finish(job)
 
     def finish(self, job: Job) -> None:
         """Wake the one who waits. A request that failed leaves the queue with its other texts."""
-        with self.changed:
-            job.is_gone = True
-            self.forget(job)
-        with suppress(RuntimeError):  # the event loop has ended
-            job.done.get_loop().call_soon_threadsafe(lambda: job.done.done() or job.done.set_result(None))
+        self.forget(job)
+        if not job.done.done():
+            job.done.set_result(None)
 
 
 def trim_memory() -> None:

@@ -2,26 +2,21 @@
 """From the texts of a request to what the model says of them: limits, queues, time, and clients that leave."""
 
 import asyncio
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from starlette.requests import Request
 
-from .cost import Cost
 from .engines import CHARACTERS_PER_TOKEN, Engine, Input, Row
 from .error_format import ApiError
 from .metrics import Metrics
 from .queues import WorkQueue
 
 
-# Seconds of work that the short queue takes at once: a request that has just missed a batch waits for that one.
-AT_ONCE = 0.25
 # Characters that are cut into tokens before anybody looks whether that is enough, and whether the client is there.
 PIECE = 2**16
 SHORT_CHARACTERS = 8  # for each token of a short request, before the tokens are known
-MEASURED = (16, 128, 512)  # tokens of the texts that are timed before the first request
 
 
 @dataclass(frozen=True)
@@ -32,14 +27,16 @@ class Settings:
     Attributes:
         max_texts: of a request.
         max_body_bytes: of a request.
-        short_tokens: a request with at most so many, in all, is in the short queue.
-        max_batch_tokens: computed at once in the long queue.
-        timeout: seconds of a request; a queue holds work for half of them.
+        max_requests: served at once.
+        short_tokens: a request with at most so many, in all, is in the short queue, which computes as many at once.
+        max_batch_tokens: computed at once.
+        timeout: seconds of a request; once one has waited for half of them, no others are taken.
         accept_token_ids: whether a request may have token ids in the place of texts.
     """
 
     max_texts: int = 2048
     max_body_bytes: int = 8 * 2**20
+    max_requests: int = 500
     short_tokens: int = 1024
     max_batch_tokens: int = 16384
     timeout: float = 60.0
@@ -52,21 +49,13 @@ class Service:
     def __init__(self, engine: Engine, settings: Settings):
         self.about, self.settings, self.metrics = engine.about, settings, Metrics()
         most, wait = settings.max_batch_tokens, settings.timeout / 2
-        cost = Cost()
-        self.short = WorkQueue(
-            "short", lambda: measured(engine, cost), most, wait, self.metrics, at_once=AT_ONCE, cost=cost
-        )
+        # A request that has just missed a batch of the short queue waits for that one.
+        self.short = WorkQueue("short", lambda: engine, min(most, settings.short_tokens), wait, self.metrics)
         try:
-            self.long = WorkQueue(
-                "long", engine.twin, most, wait, self.metrics, is_second=True, cost=Cost(cost.per_token)
-            )
+            self.long = WorkQueue("long", engine.twin, most, wait, self.metrics, is_second=True)
         except BaseException:
             self.short.close()  # its thread would keep the process
             raise
-
-    @property
-    def is_alive(self) -> bool:
-        return self.short.is_alive and self.long.is_alive
 
     def close(self) -> None:
         self.short.close()
@@ -162,8 +151,8 @@ class Service:
             raise ApiError(400, f"`{field}` has the token {wrong[0]}; give 0 to {self.about.vocab_size - 1}.", field)
 
     def tokenize(self, queue: WorkQueue, field: str, given: Sequence, side: str | None, is_gone) -> list[Row]:
-        """Rows of what was given, none too long, and no more of them than can be computed in time."""
-        most, rows, seconds = self.about.max_input_tokens, [], 0.0
+        """Rows of what was given, none too long."""
+        most, rows = self.about.max_input_tokens, []
         for piece in pieces(given):
             if is_gone():
                 raise ApiError(499, "The client has gone.")
@@ -180,14 +169,7 @@ class Service:
                         f'`{field}` has a text of {len(row):,} tokens; give at most {most:,}, or `"truncate": true`.'
                     )
                     raise ApiError(413, message, field, "context_length_exceeded")
-                seconds += queue.cost.seconds([len(row)])
             rows += found
-            if len(given) > 1 and seconds > 2 * self.settings.timeout:
-                message = (
-                    f"`{field}` is more than {seconds:.0f} seconds of work, and the server answers within "
-                    f"{self.settings.timeout:g}: send fewer texts at a time, or start it with a longer --timeout."
-                )
-                raise ApiError(413, message, field, "too_much_work")
         return rows
 
 
@@ -211,16 +193,3 @@ def pieces(given: Sequence) -> Iterator[Sequence]:
             first, size = n + 1, 0
     if first < len(given):
         yield given[first:]
-
-
-def measured(engine: Engine, cost: Cost) -> Engine:
-    """Time texts of several lengths, each twice, since the first time is that of allocations."""
-    engine.resume()  # an engine may serve again after it was closed
-    (longest,) = engine.tokenize(["lion " * max(MEASURED)], "right")
-    for length in MEASURED:
-        row = Row({name: ids[:length] for name, ids in longest.fields.items()})
-        engine.compute([row])
-        begin = time.perf_counter()
-        engine.compute([row])
-        cost.learn([len(row)], time.perf_counter() - begin)
-    return engine

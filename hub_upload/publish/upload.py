@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, LocalTokenNotFoundError
+from huggingface_hub.errors import HFValidationError, HTTPError
 from huggingface_hub.utils import validate_repo_id
 
 from ..checkpoint import is_weights
@@ -29,23 +29,8 @@ from .clean_process import load_in_clean_process
 from .refusals import bundle_files
 
 
-ADVICE = {
-    400: "The Hub does not accept the contents (see its answer below).",
-    401: "You are not logged in, or the token is not valid: run `hf auth login`, or set HF_TOKEN.",
-    403: "The token may not write there: use one with write access to {repo_id}, choose a repository of your own, or "
-    "offer your files with --create-pr.",
-    404: "There is no repository {repo_id} (or you may not see it), or it has no such revision.",
-    409: "Somebody else changed {repo_id} at the same time: look at what is there, then run the same command again.",
-    412: "Somebody else changed {repo_id} at the same time: look at what is there, then run the same command again.",
-    413: "The Hub refuses files of this size: use a smaller --max-shard-size in `lion bundle`.",
-    429: "The Hub asks for fewer requests: wait some minutes, then run the same command again.",
-}
-SERVER_TROUBLE = "The Hub is in trouble (see https://status.huggingface.co): run the same command again later."
-BROKEN = "The connection broke: run the same command again, and it goes on with what is missing."
-
-
 class UploadError(OSError):
-    """An upload failed. The message says why, what to do, and what the repository holds now."""
+    """An upload failed. The message says why, and what to do."""
 
 
 def upload_checkpoint(
@@ -138,15 +123,12 @@ def push_folder(
         ValueError: if the name is none, or files that should be private would be public.
         UploadError: if it fails.
     """
-    api = HfApi()
-    folder = Path(folder)
+    api, folder = HfApi(), Path(folder)
     check_repo_id(repo_id)
-    state = f"Nothing was sent to {repo_id}."
-    unchanged = f"No file was committed: {repo_id} holds what it held before (a new repository is empty)."
+    files = {path.relative_to(folder).as_posix(): path for path in bundle_files(folder)}
     try:
         if not create_pr:
             repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
-            state = unchanged
         if private and not api.repo_info(repo_id).private:
             raise ValueError(
                 f"{repo_id} exists and everybody can see it, so --private cannot keep these files private: make the "
@@ -155,48 +137,32 @@ def push_folder(
         if not create_pr and revision is not None:
             api.create_branch(repo_id, branch=revision, exist_ok=True)
         parent = api.repo_info(repo_id, revision=revision).sha
-        state = unchanged
-        files = {path.relative_to(folder).as_posix(): path for path in bundle_files(folder)}
-        held = api.list_repo_files(repo_id, revision=parent)
-        operations: list[CommitOperationAdd | CommitOperationDelete] = [
-            CommitOperationAdd(name, str(path)) for name, path in files.items()
-        ]
-        operations += [CommitOperationDelete(name) for name in held if is_weights(name) and name not in files]
-        try:
-            # Until the Hub answers, the commit may or may not have been made.
-            state = f"{repo_id} holds what it held before or, if the commit had just been sent, all of the new files."
-            commit = api.create_commit(
-                repo_id,
-                operations,
-                commit_message=commit_message or "Upload a LION model",
-                create_pr=create_pr,
-                revision=revision,
-                parent_commit=parent,
-            )
-            arrived_at: str | None = commit.pr_revision or commit.oid
-            url = commit.pr_url or commit.commit_url
-        except Exception as error:
-            # The answer to a commit may be lost although the commit was made.
-            if create_pr:
-                answered = isinstance(error, HfHubHTTPError)
-                state = unchanged + ("" if answered else " Look whether it has a new pull request, all the same.")
-                raise
-            if differences(api, repo_id, revision, folder):
-                state = unchanged
-                raise
-            arrived_at, url = revision, f"{api.endpoint}/{repo_id}"
-        state = f"{repo_id} has a new commit, but what it holds could not be compared with {folder}."
-        wrong = differences(api, repo_id, arrived_at, folder)
+        old = [x for x in api.list_repo_files(repo_id, revision=parent) if is_weights(x) and x not in files]
+        # Not `upload_folder`, which makes several commits of many files, or if the first one fails.
+        commit = api.create_commit(
+            repo_id,
+            [*(CommitOperationAdd(name, str(path)) for name, path in files.items()), *map(CommitOperationDelete, old)],
+            commit_message=commit_message or "Upload a LION model",
+            create_pr=create_pr,
+            revision=revision,
+            parent_commit=parent,
+        )
+        wrong = differences(api, repo_id, commit.pr_revision or commit.oid, folder)
     except (HTTPError, OSError, RuntimeError) as error:
-        raise UploadError(explain(error, repo_id, state)) from error
-    except KeyboardInterrupt as error:
-        raise UploadError(f"Interrupted. {state} Run the same command again to go on.") from error
+        reasons: list[BaseException] = [error]
+        while reasons[-1].__cause__ is not None:  # huggingface_hub wraps the errors of large files
+            reasons.append(reasons[-1].__cause__)
+        raise UploadError(
+            f"The upload failed. All files go in one commit: {repo_id} holds what it held before, or all of them. Run "
+            "the same command again when the reason is gone: large files that have arrived are not sent again.\n"
+            f"The reason: {' '.join(' '.join(map(str, reasons)).split())}"
+        ) from error
     if wrong:
         raise UploadError(
             f"What arrived in {repo_id} is not what was sent; do not use it, and run the same command again:\n"
             + "\n".join(wrong)
         )
-    return url
+    return commit.pr_url or commit.commit_url
 
 
 def check_repo_id(repo_id: str) -> None:
@@ -219,24 +185,6 @@ def differences(api: HfApi, repo_id: str, revision: str | None, folder: Path) ->
         for mismatch in compared.mismatches
         if mismatch["path"] in names
     ]
-
-
-def explain(error: BaseException, repo_id: str, state: str) -> str:
-    """The message of an `UploadError`: what went wrong, what to do, and what the repository holds (`state`)."""
-    causes = [error]
-    while causes[-1].__cause__ is not None:  # huggingface_hub wraps the errors of large files
-        causes.append(causes[-1].__cause__)
-    answered = next((c for c in causes if isinstance(c, HfHubHTTPError)), None)
-    if answered is not None:
-        status = answered.response.status_code
-        advice = ADVICE.get(status, SERVER_TROUBLE if status >= 500 else f"The Hub answered {status}.")
-    elif isinstance(error, LocalTokenNotFoundError):
-        advice = ADVICE[401]
-    else:
-        broken = any(isinstance(cause, (HTTPError, OSError)) for cause in causes)
-        advice = BROKEN if broken else "The upload failed."
-    answer = " ".join(str(answered or causes[-1]).split())
-    return f"{advice.format(repo_id=repo_id)} {state}\nThe error: {answer}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

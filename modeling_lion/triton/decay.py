@@ -36,11 +36,15 @@ numerator times den, and delta that of the denominator times -den.
 
 from .tile_products import (
     LOG2_E,
+    add_weighted,
     dots,
     head_of,
     held_tile,
+    held_times_state,
+    inside_if,
     load_scale,
     load_tile,
+    load_transposed,
     product,
     store_output,
     store_tile,
@@ -212,7 +216,7 @@ def chunk_states_kernel(
     first = chunk * chunk_tiles
     for tile in range(first, tl.minimum(first + chunk_tiles, num_tiles)):
         tokens = tile * TILE + tl.arange(0, TILE)
-        xs = load_tile(x, tile * TILE, length, head_start, TILE, HEAD_TILE, HEAD_DIM)
+        xs = load_transposed(x, tile * TILE, length, head_start, TILE, HEAD_TILE, HEAD_DIM)
         values = load_tile(y, tile * TILE, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
         weight_along = load_decays(decays, FACTOR_FROM_END if ADJOINT else FACTOR_TO_END, tile, 0, TILE)
         weight_against = load_decays(decays, FACTOR_FROM_START if ADJOINT else FACTOR_TO_START, tile, 0, TILE)
@@ -220,30 +224,24 @@ def chunk_states_kernel(
         passes = through_tile(decays, tile, ALONG == 0, TILE)
         if ADJOINT:
             row_scale = load_scale(inverses, tokens, bh, length, scale, NORMALIZE)
-            if xs.dtype == tl.float16:  # a gradient ÷ its denominator can be too small for float16
-                xs = (xs.to(tl.float32) * row_scale[:, None]).to(xs.dtype)
-            else:
-                weight_along *= row_scale
-                weight_against *= row_scale
+            weight_along *= row_scale
+            weight_against *= row_scale
         if NORMALIZE:
             ones_along, ones_against = weight_along, weight_against
             if ADJOINT:
                 ones = -tl.load(delta + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
                 ones_along *= ones
                 ones_against *= ones
-            total_along = total_along * passes + tl.sum(xs.to(tl.float32) * ones_along[:, None], 0)
-            total_against += tl.sum(xs.to(tl.float32) * ones_against[:, None], 0)
-        # Decays weigh values, not keys: these are transposed, which costs nothing where they are as they were loaded.
-        values_along = (values.to(tl.float32) * weight_along[:, None]).to(values.dtype)
-        along = product(tl.trans(xs), values_along, along * passes, PRECISION)
-        values_against = (values.to(tl.float32) * weight_against[:, None]).to(values.dtype)
-        against = product(tl.trans(xs), values_against, against, PRECISION)
+            total_along = total_along * passes + tl.sum(xs.to(tl.float32) * ones_along[None, :], 1)
+            total_against += tl.sum(xs.to(tl.float32) * ones_against[None, :], 1)
+        along = add_weighted(along * passes, xs, values, weight_along, PRECISION)
+        against = add_weighted(against, xs, values, weight_against, PRECISION)
         decay_along *= passes
         decay_against *= through_tile(decays, tile, ALONG == 1, TILE)
     d = head_start + tl.arange(0, HEAD_TILE)
     e = value_start + tl.arange(0, VALUE_TILE)
     inside = (d < HEAD_DIM)[:, None] & (e < VALUE_DIM)[None, :]
-    sums_totals = (d < HEAD_DIM) & (value_start == 0)  # this program computes the totals
+    sums_totals = inside_if(value_start == 0, d, HEAD_DIM)  # this program computes the totals
     index = (tl.cast(chunk, tl.int64) * num_pairs + bh) * 2
     for direction in tl.static_range(2):
         at = (index + direction) * HEAD_DIM * VALUE_DIM + d[:, None] * VALUE_DIM + e[None, :]
@@ -260,11 +258,12 @@ def chunk_states_kernel(
 def pass_chunks_kernel(
     states, totals, chunk_decays, given_states, given_totals, through, num_chunks, num_pairs,
     HEAD_DIM: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr, TOTALS: tl.constexpr, ADJOINT: tl.constexpr,
-    NORMALIZE: tl.constexpr, NEEDS_THROUGH: tl.constexpr,
+    NORMALIZE: tl.constexpr, NEEDS_THROUGH: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """
     In place: what each chunk adds to the states becomes the states that reach it. One program walks along the chunks,
-    for one direction and BLOCK of the SIZE elements of a state.
+    for one direction and BLOCK of the SIZE elements of a state. It has STAGES chunks on their way from memory: a loop
+    without products has to ask for that.
 
     With NEEDS_THROUGH, `through` `(chunks, bh, 2, blocks)` receives what passes each chunk, Σ S ∘ dS, before the
     chunk's own decay, with S the `given_states`.
@@ -276,10 +275,10 @@ def pass_chunks_kernel(
     ascends = direction == (1 if ADJOINT else 0)
     at = block * BLOCK + tl.arange(0, BLOCK)
     d = tl.arange(0, TOTALS)
-    has_totals = (d < HEAD_DIM) & (block == 0)
+    has_totals = inside_if(block == 0, d, HEAD_DIM)
     state = tl.zeros([BLOCK], tl.float32)
     total = tl.zeros([TOTALS], tl.float32)
-    for step in range(num_chunks):
+    for step in tl.range(num_chunks, num_stages=STAGES):
         chunk = tl.where(ascends, step, num_chunks - 1 - step)
         index = (tl.cast(chunk, tl.int64) * num_pairs + bh) * 2 + direction
         place = index * SIZE + at
@@ -376,10 +375,17 @@ def output_kernel(
         if HAS_STATES:
             border_weight = row_weight * between
             index = (tl.cast(chunk, tl.int64) * num_pairs + bh) * 2 + (0 if is_before else 1)
-            accumulator = times_state(
-                accumulator, query, border_weight, begin, length, states + index * HEAD_DIM * VALUE_DIM, value_start,
-                TILE, False, INNER, HEAD_DIM, VALUE_TILE, HEAD_DIM, VALUE_DIM, PRECISION,
-            )  # fmt: skip
+            state = states + index * HEAD_DIM * VALUE_DIM
+            if INNER == 0:
+                of_state = held_times_state(
+                    q, state, value_start, HEAD_TILE, HEAD_DIM, VALUE_TILE, VALUE_DIM, PRECISION
+                )  # fmt: skip
+                accumulator += of_state * border_weight[:, None]
+            else:
+                accumulator = times_state(
+                    accumulator, query, border_weight, begin, length, state, value_start,
+                    TILE, False, INNER, HEAD_DIM, VALUE_TILE, HEAD_DIM, VALUE_DIM, PRECISION,
+                )  # fmt: skip
             if NORMALIZE:
                 z = totals + index * HEAD_DIM
                 total += times_totals(query, begin, length, z, TILE, HEAD_TILE, HEAD_DIM) * border_weight

@@ -20,7 +20,7 @@ from ..attention.custom_operator import NAMESPACE, attention_operator
 from ..attention.decay_mask import is_per_head, log_decay_floor, mask_directions
 from ..attention.kernels import register_kernels
 from ..attention.numerics import is_zero_denominator
-from ..attention.plain import chunk_body, parallel_body
+from ..attention.plain import chunk_body, parallel_body, run_plain
 from .launch_options import SMALLEST, Plan, launch, longest_full_form, padded, with_strides
 
 
@@ -94,9 +94,8 @@ def launch_states(plan, x, y, decays, states, totals, inverse=None, delta=None, 
     launch(
         pass_chunks_kernel, 2 * plan.bh * plan.num_state_blocks,
         states, totals, chunk_decays, *given, plan.num_chunks, plan.bh,
-        HEAD_DIM=plan.head_dim, SIZE=plan.head_dim * plan.value_dim, BLOCK=plan.state_block, TOTALS=plan.head_tile,
-        ADJOINT=is_adjoint, NORMALIZE=plan.has_denominators, NEEDS_THROUGH=given[2] is not None,
-        num_warps=8, num_stages=1,
+        HEAD_DIM=plan.head_dim, SIZE=plan.head_dim * plan.value_dim, TOTALS=plan.head_tile, ADJOINT=is_adjoint,
+        NORMALIZE=plan.has_denominators, NEEDS_THROUGH=given[2] is not None, **plan.walk,
     )  # fmt: skip
 
 
@@ -276,6 +275,7 @@ def triton_operator(name: str, plain: Callable, is_whole: bool) -> Callable:
         for function in (launch_attention, launch_attention_gradients, allocate_saved)
     )
     forward, backward, allocate = functions
+    plain = partial(run_plain, plain)
     return attention_operator(f"triton_{name}", forward, backward, plain, allocate, 5, empty_like)
 
 

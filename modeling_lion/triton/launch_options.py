@@ -14,8 +14,6 @@ ENOUGH_PROGRAMS = 264
 MOST_SLICES, LEAST_SLICE = 8, 128
 # Most tokens of one program that applies a state.
 TOKENS_PER_PROGRAM = 512
-# Elements of a state that one program carries along the chunks.
-STATE_BLOCK = 1024
 SMALLEST = smallest_denominator(torch.float32)
 
 
@@ -100,8 +98,10 @@ class Plan:
             self.count_cuts = value.dtype == torch.float32
             self.chunk_tiles = self.num_tiles if is_whole else min(self.config["chunk"] // self.tile, self.num_tiles)
             self.num_chunks = -(-self.num_tiles // self.chunk_tiles)
-            self.state_block = min(STATE_BLOCK, 1 << (self.head_dim * self.value_dim - 1).bit_length())
-            self.num_state_blocks = -(-self.head_dim * self.value_dim // self.state_block)
+            self.walk = dict(self.config["walk"])
+            block = min(self.walk.pop("block"), 1 << (self.head_dim * self.value_dim - 1).bit_length())
+            self.num_state_blocks = -(-self.head_dim * self.value_dim // block)
+            self.walk |= {"BLOCK": block, "STAGES": self.walk["num_stages"]}
         else:
             enough = -(-ENOUGH_PROGRAMS // max(1, self.bh))
             self.num_slices = max(1, min(MOST_SLICES, self.length // LEAST_SLICE, enough))
@@ -125,6 +125,8 @@ class Plan:
         value_tile = min(self.value_tile, config.pop("value_tile", 256))
         limits = {"queries": self.tile, "keys": self.tile, "inner": min(self.head_tile, self.value_tile)}
         sizes = {name.upper(): min(config.pop(name), limit) for name, limit in limits.items() if name in config}
+        if sizes.get("INNER") == 0 and self.split < max(self.head_tile, self.value_tile):  # no whole rows are held
+            sizes["INNER"] = limits["inner"]
         return {"HEAD_TILE": head_tile, "VALUE_TILE": value_tile, **sizes, **config}
 
     def state_options(self, kernel: str, programs: int) -> dict[str, int]:

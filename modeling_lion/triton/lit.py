@@ -10,11 +10,14 @@ sums, always in the same order. Letters as in triton/decay.py.
 """
 
 from .tile_products import (
+    add_weighted,
     factor,
     head_of,
+    inside_if,
     load_scale,
     load_state,
     load_tile,
+    load_transposed,
     product,
     store_output,
     store_tile,
@@ -48,7 +51,7 @@ def partial_states_kernel(
     begin = n.to(tl.int32) * slice_tiles * TILE
     for start in range(begin, tl.minimum(begin + slice_tiles * TILE, length), TILE):
         tokens = start + tl.arange(0, TILE)
-        xs = load_tile(x, start, length, head_start, TILE, HEAD_TILE, HEAD_DIM)
+        xs = load_transposed(x, start, length, head_start, TILE, HEAD_TILE, HEAD_DIM)
         ys = load_tile(y, start, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
         if ADJOINT:
             row_scale = load_scale(inverses, tokens, bh, length, scale, NORMALIZE)
@@ -60,20 +63,21 @@ def partial_states_kernel(
                         dy = load_tile(y, start, length, 0, TILE, FULL_VALUE_TILE, VALUE_DIM)
                     outputs = load_tile(output, start, length, 0, TILE, FULL_VALUE_TILE, VALUE_DIM)
                     along = tl.sum(dy.to(tl.float32) * outputs.to(tl.float32), 1)
-                    tl.store(delta + at, along, mask=(tokens < length) & (state_tile == 0))
+                    tl.store(delta + at, along, mask=inside_if(state_tile == 0, tokens, length))
                 else:
                     along = tl.load(delta + at, mask=tokens < length, other=0.0)
-                total -= tl.sum(xs.to(tl.float32) * (row_scale * along)[:, None], 0)
-            xs = (xs.to(tl.float32) * row_scale[:, None]).to(ys.dtype)
-        elif NORMALIZE:
-            total += tl.sum(xs.to(tl.float32), 0)
-        state = product(tl.trans(xs.to(ys.dtype)), ys, state, PRECISION)
+                total -= tl.sum(xs.to(tl.float32) * (row_scale * along)[None, :], 1)
+            state = add_weighted(state, xs, ys, row_scale, PRECISION)
+        else:
+            if NORMALIZE:
+                total += tl.sum(xs.to(tl.float32), 1)
+            state = product(xs, ys, state, PRECISION)
     d = head_start + tl.arange(0, HEAD_TILE)
     e = value_start + tl.arange(0, VALUE_TILE)
     inside = (d < HEAD_DIM)[:, None] & (e < VALUE_DIM)[None, :]
     tl.store(states + index * HEAD_DIM * VALUE_DIM + d[:, None] * VALUE_DIM + e[None, :], state, mask=inside)
     if NORMALIZE:
-        tl.store(totals + index * HEAD_DIM + d, total, mask=(d < HEAD_DIM) & (value_start == 0))
+        tl.store(totals + index * HEAD_DIM + d, total, mask=inside_if(value_start == 0, d, HEAD_DIM))
 
 
 @triton.jit

@@ -26,6 +26,15 @@ def head_of(x, bh, heads):
 
 
 @triton.jit
+def inside_if(condition, index, size):
+    """
+    index < size, and False unless the scalar `condition` holds. (Triton's interpreter makes numbers of a condition
+    that meets a block; from 3.9 on it takes none for a mask.)
+    """
+    return index < tl.where(condition, size, 0)
+
+
+@triton.jit
 def tile_pointers(x, first, length, start, ROWS: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr):
     """
     Pointers and mask of a tile: the address of its first token, plus 32-bit offsets that are the same for all tiles,
@@ -42,6 +51,19 @@ def load_tile(x, first, length, start, ROWS: tl.constexpr, WIDTH: tl.constexpr, 
     """`(ROWS, WIDTH)`: tokens from `first`, columns from `start`; 0 beyond the length and beyond DIM."""
     pointers, mask = tile_pointers(x, first, length, start, ROWS, WIDTH, DIM)
     return tl.load(pointers, mask=mask, other=0.0)
+
+
+@triton.jit
+def load_transposed(x, first, length, start, ROWS: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr):
+    """
+    The transpose of `load_tile`, `(WIDTH, ROWS)`: for the first operand of a product. For Hopper GPUs, Triton 3.4 to
+    3.7.0 compile the product of `tl.trans` of a computed tile to wrong numbers, and TensorFloat-32 is rounded first.
+    """
+    pointer, token_stride = x
+    pointer += tl.cast(first, tl.int64) * token_stride + start
+    row, column = tl.arange(0, ROWS)[None, :], tl.arange(0, WIDTH)[:, None]
+    mask = (row < length - first) & (column < DIM - start)
+    return tl.load(pointer + (row * token_stride + column), mask=mask, other=0.0)
 
 
 @triton.jit
@@ -68,6 +90,22 @@ def product(a, b, accumulator, PRECISION: tl.constexpr):
     """accumulator + a b, in the dtype of b and accumulated in float32."""
     a, b = factor(a.to(b.dtype), PRECISION), factor(b, PRECISION)
     return tl.dot(a, b, accumulator, input_precision=PRECISION)
+
+
+@triton.jit
+def add_weighted(accumulator, x, y, weights, PRECISION: tl.constexpr):
+    """
+    accumulator + x (weights ∘ y), with a weight for each row of y. In float16, weights are divided by the largest one
+    of them first: a gradient ÷ its denominator can be too small.
+    """
+    if y.dtype == tl.float16:
+        largest = tl.max(tl.abs(weights), 0)
+        largest = tl.where(largest > 0, largest, 1.0)
+        weighted = (y.to(tl.float32) * (weights / largest)[:, None]).to(y.dtype)
+        return accumulator + largest * tl.dot(x, weighted)
+    else:
+        weighted = (y.to(tl.float32) * weights[:, None]).to(y.dtype)
+        return product(x, weighted, accumulator, PRECISION)
 
 
 @triton.jit
@@ -135,6 +173,18 @@ def times_state(
 
 
 @triton.jit
+def held_times_state(
+    tile, state, start, WIDTH: tl.constexpr, DIM: tl.constexpr, OUTER: tl.constexpr, VALUE_DIM: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """x S, columns from `start`, of whole rows that are held: without weights, these stay as they were loaded."""
+    state_tile = load_state(state, tl.arange(0, WIDTH)[:, None], start + tl.arange(0, OUTER)[None, :], DIM, VALUE_DIM)
+    return tl.dot(
+        factor(tile.to(state_tile.dtype), PRECISION), factor(state_tile, PRECISION), input_precision=PRECISION
+    )
+
+
+@triton.jit
 def times_totals(x, first, length, totals, ROWS: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr):
     """x z, `(ROWS,)`, in float32; the totals z are the column of the state for v = 1."""
     columns = tl.arange(0, WIDTH)
@@ -170,7 +220,7 @@ def store_output(
     """
     if NORMALIZE:
         tokens = first + tl.arange(0, ROWS)
-        mask = (tokens < length) & (start == 0)
+        mask = inside_if(start == 0, tokens, length)
         if DIVIDES:
             total = inverse_of(total, SMALLEST)
             accumulator *= total[:, None]

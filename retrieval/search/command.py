@@ -18,7 +18,6 @@ from ..sources import check_folder, default_model
 from . import background
 
 
-INDICES = ("file", "usearch")  # of vectors.py, which imports torch
 WIDTH = 100  # of a line that is shown
 
 
@@ -51,13 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="read each text in one pass, with an encoder that was trained for it, and not passage by passage",
     )
-    parser.add_argument(
-        "--index",
-        choices=INDICES,
-        default="file",
-        help="what keeps the vectors: files, all of which "
-        "are compared with a query, or usearch for millions of passages (default: %(default)s)",
-    )
     parser.add_argument("--cache_dir", type=Path, help="where vectors are kept (default: the user's cache)")
     parser.add_argument(
         "--keep_minutes",
@@ -80,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError("the query is empty: give words, or leave it out to ask several times.")
     model = args.model or default_model()
     model = str(Path(model).resolve()) if Path(model).is_dir() else model
-    request = {name: getattr(args, name) for name in ("package", "top", "seconds", "one_pass", "index")}
+    request = {name: getattr(args, name) for name in ("package", "top", "seconds", "one_pass")}
     request |= {"folder": folder, "cache_dir": str((args.cache_dir or default_cache()).resolve())}
     say(f"Encoder: {model}")
     searcher = None

@@ -3,6 +3,7 @@
 
 import contextlib
 import re
+import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from ..documents import Document, batches, without_surrogates
 from ..encoders import Encoder
-from .vectors import Vectors
+from .vectors import MemoryVectors, SavedVectors
 
 
 SIGNS = " #=-~*`"  # of headings
@@ -39,7 +40,7 @@ class Index:
         vectors: those that are kept; of what is not among the documents they are removed.
     """
 
-    def __init__(self, documents: Iterable[Document], vectors: Vectors):
+    def __init__(self, documents: Iterable[Document], vectors: MemoryVectors | SavedVectors):
         self.keys = {document: document.key for document in documents}  # hashed once
         self.copies: dict[str, list[Document]] = defaultdict(list)
         for document, key in self.keys.items():
@@ -79,15 +80,13 @@ class Index:
         self, encoder: Encoder, query: str = "", seconds: float | None = None
     ) -> Iterator[tuple[int, int]]:
         """
-        Read, and save on the way, as often as the vectors say, and at the end, also if the iterator is closed or an
-        error ends it. No new batch begins after so many seconds. Yields as `read` does.
+        Read, and save after each batch and at the end, also if the iterator is closed or an error ends it. No new
+        batch begins after so many seconds. Yields as `read` does.
         """
-        begin = last = time.monotonic()
+        begin = time.monotonic()
         try:
             for progress in self.read(encoder, query):
-                if time.monotonic() - last >= self.vectors.save_every:
-                    self.vectors.save()
-                    last = time.monotonic()
+                self.vectors.save()
                 yield progress
                 if seconds is not None and time.monotonic() - begin > seconds:
                     break
@@ -108,10 +107,6 @@ def by_words(query: str, documents: list[Document]) -> list[Document]:
     """Documents with words of a query before others, the best by BM25 first; otherwise in their order."""
     words = WORD.findall(without_surrogates(query))
     if not words:
-        return documents
-    try:
-        import sqlite3
-    except ImportError:  # a Python that was built without it
         return documents
     with contextlib.closing(sqlite3.connect(":memory:")) as database:
         try:

@@ -11,7 +11,7 @@ from ..encoders import READING, SentenceEncoder, load_encoder
 from ..files import state_of
 from ..sources import files_of_model
 from .index import Index, nearest_line
-from .vectors import VECTORS, SavedVectors
+from .vectors import SavedVectors
 
 
 FIRST_ANSWER = 10.0  # seconds, after which answers from what has been read are given, while reading goes on
@@ -77,7 +77,7 @@ class Searcher:
 
         Args:
             request: `query` (may be empty: nothing but reading), `folder` or `package`, `top`, `seconds` or `None`,
-                `one_pass`, `index` (a name in `VECTORS`) and `cache_dir`.
+                `one_pass` and `cache_dir`.
 
         Yields:
             Dicts with one key, and a last one with two: `message` to show, `progress` (passages that have been read,
@@ -92,10 +92,11 @@ class Searcher:
         source = folder if package is None else f"package {package}"
         about = repr((source, self.model, self.files, request["one_pass"], READING))
         path = Path(request["cache_dir"]) / hashlib.sha256(about.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        key = path.with_suffix(f".{request['index']}")
-        if key not in self.sources:
-            self.sources[key] = Texts(folder, package), VECTORS[request["index"]](path)
-        texts, vectors = self.sources[key]
+        if path not in self.sources:
+            self.sources[path] = Texts(folder, package), SavedVectors(path)
+            if note := self.sources[path][1].note:
+                yield {"message": note}
+        texts, vectors = self.sources[path]
         documents, left_out = texts.documents()
         yield from ({"message": f"Left out: {reason}"} for reason in left_out)
         if self.encoder is None:

@@ -6,14 +6,17 @@ import hashlib
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
-from importlib.metadata import version
+from importlib.metadata import distributions, packages_distributions, version
 from pathlib import Path
 
 import pytest
 import torch
 from measure import append_rows, read_rows
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from reports.names import PASSES
 from tasks import fashion_mnist
 
@@ -25,13 +28,56 @@ gpu_tables = importlib.import_module("reports.gpu")
 run = importlib.import_module("gpu.run")
 
 
+# Hides from every process of a call what was not named.
+ONLY = """
+import sys
+from importlib.machinery import PathFinder
+find_spec = PathFinder.find_spec
+PathFinder.find_spec = classmethod(lambda _, name, *rest: None if name in {hidden} else find_spec(name, *rest))
+"""
+
+
+def named_packages() -> set[str]:
+    """The distributions that the page names, and what these need."""
+    page = " ".join((ROOT / "docs" / "benchmarks" / "gpu.md").read_text().split())
+    names = re.search(r"with torch for CUDA, (.*?)\. It needs no network", page)[1]
+    todo, found = ["torch", *re.split(r", | and ", names)], set()
+    while todo:
+        name = canonicalize_name(todo.pop())
+        if name not in found and distributions(name=name):
+            found.add(name)
+            requirements = [Requirement(x) for d in distributions(name=name) for x in d.requires or []]
+            todo += [x.name for x in requirements if x.marker is None or x.marker.evaluate({"extra": ""})]
+    return found
+
+
+@pytest.fixture
+def only_what_is_named(tmp_path, monkeypatch):
+    """Calls find no package that the page does not name."""
+    named = named_packages()
+    hidden = {
+        name
+        for name, some in packages_distributions().items()
+        if not {canonicalize_name(x) for x in some} & (named | {"lion-transformers"})
+    }
+    assert "hypothesis" in hidden and not hidden & {"torch", "pytest", "xdist", "numpy", "modeling_lion"}
+    (tmp_path / "hiding").mkdir()
+    (tmp_path / "hiding" / "sitecustomize.py").write_text(ONLY.format(hidden=hidden))
+    path = [str(tmp_path / "hiding"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
+    code = "import importlib.util as u; print(u.find_spec('hypothesis'), u.find_spec('pytest').name)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "None pytest\n"
+    return tmp_path / "out"
+
+
 @pytest.mark.slow
-def test_rehearsal(tmp_path, capsys, monkeypatch):
+def test_rehearsal(only_what_is_named, capsys, monkeypatch):
     """Three of the parts, since the others start the same processes; a second call finds that all is there."""
+    tmp_path = only_what_is_named
     command = [sys.executable, "benchmarks/gpu/run.py", "check", "--rehearse", "--out", tmp_path]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
-    assert "\n0 of " in result.stdout
+    assert re.search("\n0 of [1-9]", result.stdout) and "\nplan: check at most 9.0 min\n" in result.stdout
     monkeypatch.setattr(run.Run, "about", "no GPU")  # which each call asks of a process of its own
     outputs = []
     for part in ("quick", "paper", "paper"):
@@ -40,9 +86,29 @@ def test_rehearsal(tmp_path, capsys, monkeypatch):
     assert len(outputs[2]) < len(outputs[1])
     report = (tmp_path / "report.md").read_text()
     assert [line[3:] for line in report.splitlines() if line.startswith("## ")] == ["check", "quick", "paper"]
+    assert (
+        report.startswith("# Rehearsal, ") and report.count("no GPU") == 3 and f"torch {torch.__version__}" in report
+    )
     assert "| LION-LIT | " in report and "| softmax | " in report
     names = {"report.md", "check.jsonl", "kernels_gpu.csv", "paper_gpu.csv", "logs.tar.gz"}
     assert {path.name for path in tmp_path.iterdir()} == names
+
+
+def test_a_call_that_checks_nothing_fails(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(run.Run, "about", "no GPU")
+    monkeypatch.setattr(run.sys, "executable", "false")  # as if pytest could not start
+    with pytest.raises(SystemExit, match="check ended with 1; check: NOTHING WAS CHECKED: of 0 cases, none has run"):
+        run.main(["check", "--rehearse", "--out", str(tmp_path)])
+    assert "NOTHING" in (tmp_path / "report.md").read_text()
+    monkeypatch.setattr(run.Run, "about", "H100")
+    with pytest.raises(SystemExit, match="another --out"):
+        run.main(["check", "--out", str(tmp_path)])
+
+
+def test_the_time_of_a_call_is_shared():
+    assert run.shares(["check", "tune"], 7) == {"check": 3, "tune": 4}
+    assert run.shares(["check", "tune", "quick"], 6) == {"check": 3, "tune": 3, "quick": 0}
+    assert run.shares(["check", "tune"], 14) == {"check": 6, "tune": 8}
 
 
 def test_packages_without_installation(tmp_path):
@@ -71,7 +137,10 @@ def test_failures_come_first_with_their_smallest_case(tmp_path):
     file.write_text("".join(json.dumps(line | {"seconds": 1, "key": "now"}) + "\n" for line in lines))
     with file.open("a") as more:
         more.write(json.dumps({"id": "a.py::test_old", "outcome": "failed", "key": "before"}) + "\n")
-    text = check.summary(check.outcomes(file, "now"), is_whole=True).splitlines()
+    text = check.summary(check.outcomes(file, "now"), count=6).splitlines()
+    assert check.summary(check.outcomes(file, "now"), count=9).startswith(
+        text[0] + "; 3 of 9 have not run: call again"
+    )
     assert text[0] == "3 of 5 cases fail (1 are not for this machine)"
     assert text[1:] == ["a.py::test_form: 3 fail; the smallest: test_form[64-lit-torch.float16]", "    off by 2"]
 
@@ -90,7 +159,7 @@ def test_what_has_passed_is_left_out(tmp_path):
     file, passed = tmp_path / "check.jsonl", tmp_path / "passed"
     passed.write_text("test_it.py::test_n[0]\n")
     environment = {"LION_OUTCOMES": str(file), "LION_PASSED": str(passed), "LION_KEY": "k"}
-    environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment |= {"LION_COUNT": str(tmp_path / "count"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     path = os.pathsep.join([str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-m", "pytest", "-q", "-p", "gpu.outcomes", "-p", "xdist", "-n", "1"]
     subprocess.run(command, cwd=tmp_path, env=os.environ | environment | {"PYTHONPATH": path}, capture_output=True)
@@ -99,6 +168,7 @@ def test_what_has_passed_is_left_out(tmp_path):
         "test_it.py::test_n[1]": "failed",
         "test_it.py::test_n[2]": "passed",
     }
+    assert (tmp_path / "count").read_text() == "3"
     assert "is one" in found["test_it.py::test_n[1]"]["message"]
 
 
@@ -137,7 +207,7 @@ def test_ratios_and_shares_of_the_limits(tmp_path):
     operations, size, share = found.rates(1024, PASSES[0], "LION-S")
     assert size == pytest.approx((8 * 64 + 8) * 12 * 1024 / 0.01) and share == pytest.approx(size / 2e9)
     assert "| LION-S | 0.25 |" in speed.figures_table(table).replace(" \\|  |", " |")
-    assert "| … asked | 0.65 \\| 0.60 |" in speed.figures_table(table)
+    assert "| … asked | 0.80 \\| 0.80 |" in speed.figures_table(table)
     page = gpu_tables.kernels_on_a_gpu(lambda name: read_rows(tmp_path / f"{name}.csv"))
     assert "| softmax, time of a batch |  |" in page  # nothing was measured with gradients
 
@@ -207,3 +277,19 @@ def test_augmented_images_are_shifted_or_flipped():
     rows, columns = found // 28, found % 28
     assert set(rows.tolist()) == set(range(8, 13))
     assert set(columns.tolist()) == set(range(3, 8)) | set(range(20, 25))
+
+
+@pytest.mark.slow
+def test_both_trainings_of_images_have_one_recipe():
+    """ViT-Ti's shape with an even number of heads, equal parameters, and as many steps with as many images."""
+    fashion = importlib.import_module("gpu.fashion")
+    experiment = importlib.import_module("bench_images").SCALES["gpu"]["14x14"]
+    models = [fashion.make_model(name, 0) for name in fashion.MODELS]
+    counts = [model.num_parameters() for model in models]
+    assert max(counts) < 1.02 * min(counts)
+    for model in models:
+        shape = {name: getattr(model.config, name) for name in ("hidden_size", "num_hidden_layers", "patch_size")}
+        assert shape.items() <= experiment.config.items()
+        assert model.config.num_attention_heads == experiment.config["num_attention_heads"] == 6
+    options = fashion.EPOCHS * (fashion.IMAGES // fashion.BATCH_SIZE), fashion.BATCH_SIZE, fashion.LEARNING_RATE
+    assert options == (experiment.steps, experiment.batch_size, experiment.learning_rate)

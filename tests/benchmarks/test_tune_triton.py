@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from measure import append_rows
 
 from modeling_lion.triton import config as triton_config
 
@@ -36,7 +37,7 @@ def tune(module, monkeypatch):
         config = triton_config.CONFIGS[CASE]
         tile = config["lit_tile" if kernel.startswith("lit") else "tile"]
         tune.timed.append((kernel, tile, config[kernel]))
-        return abs(tile - 64) + 1 / config[kernel].get("inner", 64)
+        return abs(tile - 64) + 1 / (1 + config[kernel].get("inner", 64))
 
     monkeypatch.setattr(tune, "kernel_seconds", kernel_seconds)
     monkeypatch.setattr(tune, "seconds", lambda function: function())
@@ -108,7 +109,7 @@ def test_all_launches_of_a_kernel_are_timed(module, monkeypatch):
         for group, grids in module.GRIDS.items()
         for kernel in grids
     }
-    twice = {"states": 2, "lit_states": 2}  # once a pass
+    twice = {"states": 2, "walk": 2, "lit_states": 2}  # once a pass
     assert launches == dict.fromkeys(module.KERNELS, 1) | twice
 
 
@@ -157,3 +158,58 @@ def test_a_kernel_that_ends_its_process_is_left_out(module, monkeypatch, capsys)
     assert measured(CASE, kernel_seconds, "output") == float("inf")
     assert "left out: {'output':" in capsys.readouterr().out
     assert measured(CASE, kernel_seconds, "output") == 1.0 and len(pools) == 2
+
+
+def test_the_most_promising_are_measured_by_turns(tune, monkeypatch, tmp_path):
+    """What is configured, then in the order of the predicted times, a candidate of each kernel at a time."""
+    row = dict(zip(("architecture", "bits", "dim"), CASE, strict=True))
+    rows = [
+        row | {"kernel": kernel, "tile": tile, "options": options, "microseconds": time, "dim": dim}
+        for kernel, tile, options, time, dim in (
+            ("output", 64, "keys=16 value_tile=64 num_warps=4 num_stages=3 inner=64", 90.0, 64),
+            ("output", 32, "keys=16 value_tile=64 num_warps=4 num_stages=2 inner=64", 70.0, 64),
+            ("output", 32, "keys=32 value_tile=64 num_warps=4 num_stages=2 inner=64", 60.0, 128),
+            ("walk", 256, "block=512 num_warps=2 num_stages=4", 20.0, 64),
+        )
+    ]
+    monkeypatch.setattr(tune, "CANDIDATES", tmp_path / "candidates.csv")
+    append_rows(tune.CANDIDATES, rows)
+    cases = tune.promising(CASE)
+    configured = len(tune.KERNELS)
+    assert [case[3] for case in cases[:configured]] == [kernel for grids in tune.GRIDS.values() for kernel in grids]
+    predicted = [(x[0], x[2], x[3]) for x in cases[configured : configured + 3]]
+    assert predicted == [(20, 256, "walk"), (70, 32, "output"), (90, 64, "output")]
+    assert len(cases) == len(tune.cases_of(CASE))
+    tune.tune(CASE, time.monotonic() + 60)
+    assert [kernel for kernel, *_ in tune.timed[configured : configured + 3]] == [kernel for *_, kernel in predicted]
+    assert len(tune.promising(("sm_80", 16, 32))) == len(tune.cases_of(("sm_80", 16, 32)))
+
+
+CODE = """
+        /*0000*/                   MOV R1, c[0x0][0x28] ;
+.L_x_1:
+        /*0010*/                   HGMMA.64x32x16.F32.BF16 R24, gdesc[UR12].tnspA.tnspB, R24 ;
+        /*0020*/                   MUFU.EX2 R3, R3 ;
+        /*0030*/              @!P0 BRA `(.L_x_1) ;
+        /*0040*/                   HMMA.16816.F32 R8, R4, R6, R8 ;
+        /*0050*/                   EXIT ;
+"""
+
+
+def test_a_prediction_follows_from_machine_code(monkeypatch):
+    from gpu import machine_code
+
+    counts = machine_code.count_instructions(CODE)
+    assert (counts["looped"], counts["straight"], counts["special"]) == (2, 4, 1)
+    assert (counts["looped_products"], counts["straight_products"]) == (2 * 64 * 32 * 16 / 4, 4096)
+    monkeypatch.setattr(machine_code, "tool", lambda *_: CODE)
+    result = {"registers": 128, "shared_bytes": 0, "cubin": b""}
+    programs, trips = 132 * 4 * 10, 7
+    work = {"products": programs * 4 * (4096 + trips * counts["looped_products"]), "memory": 0, "cache": 0}
+    found = machine_code.predict(result, programs, 4, work, "sm_90")
+    assert found["instructions"] == 4 + trips * 2 and found["warps"] == 16
+    slower = machine_code.predict(result | {"registers": 255}, programs, 4, work, "sm_90")
+    assert slower["warps"] == 8 and slower["microseconds"] > found["microseconds"]
+    bytes_of_memory = 42e6
+    work |= {"memory": bytes_of_memory, "cache": bytes_of_memory}
+    assert machine_code.predict(result, programs, 4, work, "sm_90")["memory_us"] == pytest.approx(10)

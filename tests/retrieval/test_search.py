@@ -1,7 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """`lion search` finds the right text, reads again only what has changed, and says what is missing."""
 
-import errno
 import json
 import os
 import re
@@ -28,7 +27,6 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from modeling_lion import encode_passages
 
 
-KINDS = list(vectors.VECTORS.values())
 TEXTS = {
     "zip.txt": "Compressed archives\n\nHow to open and read a zip archive of files.",
     "deep/dates.md": "# Dates\n\nTurn a date into words and parse a date from words.",
@@ -97,10 +95,10 @@ def places(found: dict) -> list[str]:
     return [answer["place"] for answer in found["answers"]]
 
 
-def everything(folder: Path, kind: type = vectors.FileVectors, name: str = "index") -> indices.Index:
+def everything(folder: Path, name: str = "index") -> indices.Index:
     """The index of a folder."""
     found, _ = searcher.Texts(str(folder), None).documents()
-    return indices.Index(found, kind(folder.parent / name))
+    return indices.Index(found, vectors.SavedVectors(folder.parent / name))
 
 
 def test_files_as_people_have_them(bag, folder, capsys):
@@ -129,9 +127,8 @@ def test_files_as_people_have_them(bag, folder, capsys):
     assert max(map(len, command.lines_of("word", found["answers"]))) < 150
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
-def test_what_was_read_before_a_run_was_stopped_is_kept(error, kind, bag, folder, monkeypatch):
+def test_what_was_read_before_a_run_was_stopped_is_kept(error, bag, folder, monkeypatch):
     """Ctrl-C ends the reading, and an error nobody foresaw: what was read before is there for the next run."""
     monkeypatch.setattr(texts, "BATCH_CHARACTERS", 1)
 
@@ -142,29 +139,13 @@ def test_what_was_read_before_a_run_was_stopped_is_kept(error, kind, bag, folder
 
     monkeypatch.setattr(bag, "encode_documents", encode_documents)
     with pytest.raises(error):
-        list(everything(folder, kind).read_and_save(bag))
-    assert len(kind(folder.parent / "index").keys) == 2
-    reading = everything(folder, kind, "closed").read_and_save(bag)
+        list(everything(folder).read_and_save(bag))
+    assert len(vectors.SavedVectors(folder.parent / "index").keys) == 2
+    reading = everything(folder, "closed").read_and_save(bag)
     monkeypatch.setattr(bag, "encode_documents", BagOfWords().encode_documents)
     next(reading)
     reading.close()  # as when nobody listens any more
-    assert len(kind(folder.parent / "closed").keys) == 1
-
-
-def test_an_index_that_was_not_saved_to_its_end_is_the_one_before(tmp_path, monkeypatch):
-    kept = vectors.UsearchVectors(tmp_path / "index")
-    kept.add("first", torch.eye(4)[:2])
-    kept.save()
-    kept.add("second", torch.eye(4)[2:])
-    monkeypatch.setattr(vectors.json, "dumps", lambda saved: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        kept.save()
-    monkeypatch.undo()
-    kept = vectors.UsearchVectors(tmp_path / "index")
-    assert kept.keys == {"first"} and len(kept.search(torch.eye(4)[0], 9)) == 2
-    kept.add("third", torch.eye(4)[2:])
-    kept.save()
-    assert len(vectors.UsearchVectors(tmp_path / "index").search(torch.eye(4)[0], 9)) == 4
+    assert len(vectors.SavedVectors(folder.parent / "closed").keys) == 1
 
 
 def test_lines_without_spaces_are_shown():
@@ -185,32 +166,23 @@ def test_the_nearest_line_is_shown_at_its_place():
     assert nearest("an owl", "A lion.\nAn owl.", "zoo.lion", "zoo.lion") == ("A lion.", "zoo.lion")
 
 
-def test_an_index_finds_every_vector(tmp_path):
-    """Also of those that it was given in one call: threads of usearch lose some of a thousand."""
-    vectors_of = torch.Generator().manual_seed(0)
-    for trial in range(10):
-        kept = vectors.UsearchVectors(tmp_path / str(trial))
-        rows = torch.randn(1_000, 16, generator=vectors_of)
-        kept.add("a book", rows)
-        assert len(kept.search(rows[0], 10_000)) == len(rows), trial
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_vectors_are_kept(kind, tmp_path):
+def test_vectors_are_kept(tmp_path):
     """Added, removed, saved and loaded, in any order; the best are the nearest by cosine."""
     generator = torch.Generator().manual_seed(0)
     make = lambda n: torch.nn.functional.normalize(torch.randn(n, 16, generator=generator), dim=-1)
     documents = {f"document {n}": make(n % 5 + 1) for n in range(100)}
-    added = kind(tmp_path / "deep" / "index")
-    assert added.keys == set()
+    added = vectors.SavedVectors(tmp_path / "deep" / "index")
+    assert added.keys == set() and added.search(make(1)[0], 5) == []
     for key, rows in documents.items():
         added.add(key, rows)
     for key in ("document 7", "document 60"):
         added.remove(key)
         del documents[key]
     added.save()
-    for kept in (added, kind(tmp_path / "deep" / "index")):
+    for kept in (added, vectors.SavedVectors(tmp_path / "deep" / "index")):
         kept.add("last", documents.setdefault("last", make(3)))
+        kept.remove("document 5")
+        kept.add("document 5", documents["document 5"])
         assert kept.keys == set(documents)
         for key, n in (("last", 2), ("document 3", 1), ("document 99", 4)):
             query = documents[key][n]
@@ -218,75 +190,50 @@ def test_vectors_are_kept(kind, tmp_path):
             assert place == [key, n] and score == pytest.approx(1, abs=1e-5)
             (expected, _) = (torch.cat(list(documents.values())) @ query).sort(descending=True)
             assert [score for score, *_ in more] == pytest.approx(expected[1:5].tolist(), abs=1e-5)
-    assert len(kept.search(query, 10_000)) == sum(map(len, documents.values()))
-    files = [path for path in (tmp_path / "deep").iterdir() if path.suffix != ".lock"]
-    assert len(files) == (1 if kind is KINDS[0] else 2)
+        kept.save()
+    found = kept.search(query, 10_000)
+    assert len(found) == sum(map(len, documents.values()))
+    again = vectors.SavedVectors(tmp_path / "deep" / "index")
+    assert sorted(again.search(query, 10_000)) == sorted(found) and again.note is None
+    for key in list(again.keys):
+        again.remove(key)
+    again.save()
+    assert vectors.SavedVectors(tmp_path / "deep" / "index").keys == set()
+    assert os.listdir(tmp_path / "deep") == ["index.sqlite"]
 
 
-# For each place a process of its own saves nine documents and is killed there: it prints what it has saved.
+# A process that saves a document, and is killed in the midst of saving others, of which a part is on the disk.
 KILLED = """
 import os, sys
 import torch
 from pathlib import Path
-from retrieval_lion.search import vectors as search
+from retrieval_lion.search.vectors import SavedVectors
 
-def run(folder, where, count, parts):
-    search.MOST_PARTS = parts
-    save_file, unlink, calls = search.save_file, Path.unlink, []
+class Killing:
+    def __len__(self):
+        os.kill(os.getpid(), 9)
 
-    def die_in_the_middle(name, target, half):
-        calls.append(name)
-        if where == name and calls.count(name) == count:
-            if half:
-                target.write_bytes(b"half of a file")
-            os.kill(os.getpid(), 9)
-
-    def save(tensors, target, *args):
-        die_in_the_middle("save", target, True)
-        save_file(tensors, target, *args)
-
-    def delete(path, **options):
-        if path.suffix == ".safetensors":
-            die_in_the_middle("delete", path, False)
-        unlink(path, **options)
-
-    search.save_file, Path.unlink = save, delete
-    vectors = search.FileVectors(Path(folder))
-    for n in range(9):
-        vectors.add(f"document {n}", torch.eye(16)[n : n + 1])
-        vectors.save()
-        print(folder, n, flush=True)
-
-for case in sys.argv[1:]:
-    folder, where, count, parts = case.split(",")
-    if os.fork() == 0:
-        run(folder, where, int(count), int(parts))
-    print(folder, "status", os.wait()[1], flush=True)
+vectors = SavedVectors(Path(sys.argv[1]))
+vectors.add("first", torch.eye(16))
+vectors.save()
+vectors.remove("first")
+for n in range(20):
+    vectors.add(str(n), torch.ones(20_000, 16))
+vectors.add("last", Killing())
+vectors.save()
 """
 
 
 def test_a_process_that_is_killed_keeps_what_was_saved(tmp_path):
-    """In the middle of a file, in that of a joined file, and between joining files and deleting them."""
-    cases = {"file": "save,4,64", "joined": "save,6,3", "behind": "delete,2,4"}
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    result = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", KILLED, *(f"{tmp_path / name},{x}" for name, x in cases.items())],
-        capture_output=True,
-        text=True,
-        env=environment,
-    )
-    lines = [line.split() for line in result.stdout.splitlines()]
-    assert [line[1:] for line in lines if line[1] == "status"] == [["status", "9"]] * 3, result.stderr
-    for name, last in (("file", 2), ("joined", 4), ("behind", 2)):
-        saved = [f"document {n}" for folder, n, *_ in lines if folder == str(tmp_path / name) and n != "status"]
-        assert saved == [f"document {n}" for n in range(last + 1)]
-        kept = vectors.FileVectors(tmp_path / name)
-        # The file that was being written is lost; that of the last case was complete.
-        assert kept.keys == {*saved, *(["document 3"] if name == "behind" else [])}
-        kept.add("later", torch.eye(16)[15:])
-        kept.save()
-        again = vectors.FileVectors(tmp_path / name)
-        assert again.keys == kept.keys and again.search(torch.eye(16)[2], 1)[0][1] == "document 2"
+    command = [sys.executable, "-W", "ignore", "-c", KILLED, str(tmp_path / "index")]
+    assert subprocess.run(command, env=environment).returncode == -9
+    assert (tmp_path / "index.sqlite").stat().st_size > 2_000_000 and (tmp_path / "index.sqlite-journal").is_file()
+    kept = vectors.SavedVectors(tmp_path / "index")
+    assert kept.keys == {"first"} and kept.note is None
+    kept.add("later", -torch.ones(1, 16))
+    kept.save()
+    assert vectors.SavedVectors(tmp_path / "index").search(torch.eye(16)[2], 1) == [(1.0, "first", 2)]
 
 
 # A process that opens an index, and for each line of its input adds and saves documents, each a row of ones at n.
@@ -294,9 +241,9 @@ SHARING = """
 import sys
 import torch
 from pathlib import Path
-from retrieval_lion.search.vectors import VECTORS
+from retrieval_lion.search.vectors import SavedVectors
 
-vectors = VECTORS[sys.argv[1]](Path(sys.argv[2]))
+vectors = SavedVectors(Path(sys.argv[1]))
 print("open", flush=True)
 for line in sys.stdin:
     for word in line.split():
@@ -305,141 +252,97 @@ for line in sys.stdin:
         else:
             vectors.add(word, torch.eye(256)[int(word) : int(word) + 1])
         vectors.save()
-    print("saved", flush=True)
+    print(*sorted(vectors.keys), flush=True)
 """
 
 
-@pytest.mark.parametrize("index", command.INDICES)
-def test_two_processes_save_into_one_index(index, tmp_path):
-    """In turns and at once: nothing is lost, nothing comes back, and no file is left over."""
+def test_two_processes_save_into_one_index(tmp_path):
+    """In turns and at once: nothing is lost, nothing comes back, and each takes in what the other has saved."""
     options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     options["env"] = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    arguments = [sys.executable, "-W", "ignore", "-c", SHARING, index, str(tmp_path / "index")]
+    arguments = [sys.executable, "-W", "ignore", "-c", SHARING, str(tmp_path / "index")]
     with subprocess.Popen(arguments, **options) as one, subprocess.Popen(arguments, **options) as other:
         tell = lambda process, line: print(line, file=process.stdin, flush=True)
-        hear = lambda process: process.stdout.readline().strip()
-        assert [hear(process) for process in (one, other)] == ["open"] * 2  # both an empty one
-        for process, line in ((one, "0 1"), (other, "2"), (one, "-0 3"), (other, "4 -2")):
+        hear = lambda process: process.stdout.readline().split()
+        assert [hear(process) for process in (one, other)] == [["open"]] * 2  # both an empty one
+        turns = ((one, "0 1", "01"), (other, "2", "012"), (one, "-0 3", "123"), (other, "4 -2", "134"))
+        for process, line, keys in turns:
             tell(process, line)
-            assert hear(process) == "saved"
+            assert hear(process) == list(keys)
         tell(one, " ".join(map(str, range(100, 120))))
         tell(other, " ".join(map(str, range(200, 220))))
-        assert [hear(process) for process in (one, other)] == ["saved"] * 2
+        assert all(hear(process) for process in (one, other))
     assert one.returncode == other.returncode == 0
-    kept = vectors.VECTORS[index](tmp_path / "index")
+    kept = vectors.SavedVectors(tmp_path / "index")
     expected = [1, 3, 4, *range(100, 120), *range(200, 220)]
     assert kept.keys == set(map(str, expected))
     assert all(kept.search(torch.eye(256)[n], 1)[0][1] == str(n) for n in expected)
-    left = [path for path in tmp_path.iterdir() if path.suffix != ".lock"]
-    assert len(left) == (1 if index == "file" else 2)
 
 
-def test_a_save_writes_what_is_new(tmp_path, monkeypatch):
-    """Files are joined when there are many, or when most of them is removed; a damaged one is left out."""
-    monkeypatch.setattr(vectors, "MOST_PARTS", 5)
-    written = []
-    save_file = vectors.save_file
-    monkeypatch.setattr(
-        vectors,
-        "save_file",
-        lambda tensors, *args: written.append(len(tensors["vectors"])) or save_file(tensors, *args),
-    )
-    new, expected = vectors.FileVectors(tmp_path / "index"), {}
-    rows = torch.nn.functional.normalize(torch.randn(60, 8, generator=torch.Generator().manual_seed(0)), dim=-1)
-    for n in range(6):
-        for key in (2 * n, 2 * n + 1):
-            expected[str(key)] = rows[5 * key : 5 * key + 5]
-            new.add(str(key), expected[str(key)])
-        new.save()
-        new.save()  # nothing is new
-    assert written == [10, 10, 10, 10, 50, 10]
-    for n in range(9):
-        new.remove(str(n))
-        del expected[str(n)]
-    before = {part: part.read_bytes() for part in new.parts}
-    new.save()
-    assert written[6:] == [15] and len(new.parts) == 1
-    for part, content in before.items():  # as if they had not been deleted
-        part.write_bytes(content)
-    assert vectors.FileVectors(tmp_path / "index").keys == expected.keys()
-    for part in before:
-        part.unlink()
-    new.remove("9")
-    new.add("9", expected["9"])
-    new.save()
-    kept = vectors.FileVectors(tmp_path / "index")
-    assert kept.keys == expected.keys()
-    for key, own in expected.items():
-        assert [x[1:] for x in kept.search(own[3], 1)] == [(key, 3)]
-    kept.parts[-1].write_bytes(b"damaged")
-    assert vectors.FileVectors(tmp_path / "index").keys == expected.keys()
-    assert len(list((tmp_path / "index.vectors").iterdir())) == 1
+def test_a_save_that_fails_writes_nothing_and_the_next_one_everything(tmp_path):
+    class Failing:
+        def __len__(self):
+            raise MemoryError
 
-
-def test_what_is_added_while_a_file_is_written_is_saved_next(tmp_path, monkeypatch):
-    """Also if the file cannot be written, and with what was to be in it."""
-    kept, save_file = vectors.FileVectors(tmp_path / "index"), vectors.save_file
-
-    def save(tensors, *args):
-        kept.add(f"beside {len(kept.keys)}", torch.eye(4)[:1])
-        if len(kept.keys) == 4:
-            kept.remove("one")
-            raise OSError("no space")
-        save_file(tensors, *args)
-
-    monkeypatch.setattr(vectors, "save_file", save)
-    kept.add("zero", torch.eye(4)[:1])
+    kept = vectors.SavedVectors(tmp_path / "index")
+    kept.add("first", torch.eye(4)[:2])
     kept.save()
-    kept.add("one", torch.eye(4)[1:])
-    with pytest.raises(OSError, match="no space"):
+    kept.remove("first")
+    kept.add("second", torch.eye(4)[2:])
+    kept.added["third"] = Failing()
+    with pytest.raises(MemoryError):
         kept.save()
-    monkeypatch.undo()
-    assert kept.keys == {"zero", "beside 1", "beside 3"}
+    assert vectors.SavedVectors(tmp_path / "index").keys == {"first"}
+    kept.added["third"] = torch.eye(4)
     kept.save()
-    assert vectors.FileVectors(tmp_path / "index").keys == {"zero", "beside 1", "beside 3"}
+    assert vectors.SavedVectors(tmp_path / "index").keys == kept.keys == {"second", "third"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO])
-def test_a_disk_that_cannot_be_written_is_searched(number, kind, tmp_path, monkeypatch):
-    saved = kind(tmp_path / "index")
+def test_a_disk_that_cannot_be_written_is_searched(tmp_path, monkeypatch):
+    saved = vectors.SavedVectors(tmp_path / "index")
     saved.add("document", torch.eye(4))
     saved.save()
-
-    def acquire(self, *args, **options):
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(vectors.FileLock, "acquire", acquire)
-    if number == errno.EIO:  # no reason to do without the lock
-        with pytest.raises(OSError, match=os.strerror(number)):
-            kind(tmp_path / "index")
-        return
-    kept = kind(tmp_path / "index")
-    assert [x[1:] for x in kept.search(torch.eye(4)[2], 1)] == [("document", 2)]
-    kept.save()  # nothing is new
-    kept.add("other", torch.eye(4))
-    with pytest.raises(OSError, match=os.strerror(number)):
-        kept.save()
+    connect = vectors.sqlite3.connect
+    for mode, message in (("ro", "attempt to write a readonly database"), ("rw", "unable to open database file")):
+        read_only = lambda file, mode=mode, **options: connect(f"file:{file}?mode={mode}", uri=True, **options)
+        monkeypatch.setattr(vectors.sqlite3, "connect", read_only)
+        kept = vectors.SavedVectors(tmp_path / "index")
+        assert [x[1:] for x in kept.search(torch.eye(4)[2], 1)] == [("document", 2)]
+        kept.save()  # nothing is new
+        kept.add("other", torch.eye(4))
+        kept.file = kept.file if mode == "ro" else tmp_path / "other"
+        with pytest.raises(OSError, match=message):
+            kept.save()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_vectors_of_other_texts_leave_the_disk(kind, bag, tmp_path):
-    """As when every key has changed: the files do not grow."""
+@pytest.mark.parametrize("state", ["damaged", "of another version"])
+def test_an_index_that_cannot_be_read_is_made_anew(state, bag, folder, capsys):
+    """And so is one that the versions before this one have left: folders of files, and an index of usearch."""
+    assert not run(capsys, folder, "zip")["said"].count("made anew")
+    (index,) = (folder.parent / "cache").iterdir()
+    if state == "damaged":
+        index.write_bytes(b"SQLite format 3\0" + bytes(5000))
+    else:
+        index.unlink()
+        index.with_suffix(".lock").touch()
+        (index.with_suffix(".vectors")).mkdir()
+        (index.with_suffix(".vectors") / "000000000-1.safetensors").write_bytes(b"old")
+        (index.with_name(f"{index.stem}-12-abc")).write_bytes(b"old")
+    found = run(capsys, folder, "zip")
+    assert f"is {state}" in found["said"] and "the index is made anew" in found["said"] and bag.count == 8
+    assert found["complete"] and places(found)[0] == "zip.txt:3"
+    assert list((folder.parent / "cache").iterdir()) == [index]
+    assert "made anew" not in run(capsys, folder, "zip")["said"] and bag.count == 8
+
+
+def test_vectors_of_other_texts_leave_the_disk(bag, tmp_path):
+    """As when every key has changed: the file does not grow."""
     sizes = []
     for name in "abc":
         documents = [Document(name, f"{name}{n}", ((0, 2),), (str(n),)) for n in range(20)]
-        list(indices.Index(documents, kind(tmp_path / "index")).read_and_save(bag))
+        list(indices.Index(documents, vectors.SavedVectors(tmp_path / "index")).read_and_save(bag))
         sizes.append(sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()))
     assert max(sizes) < 1.1 * sizes[0]
-
-
-def test_all_vectors_can_be_removed(tmp_path):
-    new = vectors.FileVectors(tmp_path / "index")
-    new.add("document", torch.eye(3))
-    new.save()
-    new.remove("document")
-    new.save()
-    assert vectors.FileVectors(tmp_path / "index").keys == set() and new.search(torch.eye(3)[0], 5) == []
 
 
 def test_encoders_of_other_poolings_read_pieces(tmp_path):
@@ -588,11 +491,10 @@ def test_the_right_text_is_found_and_printed(bag, folder, capsys):
     assert printed.startswith("  delete a folder\n") and re.search(r"0\.\d\d  tool\.remove +Delete a folder", printed)
 
 
-@pytest.mark.parametrize("index", command.INDICES)
-def test_only_what_has_changed_is_read_again(index, bag, folder, capsys):
+def test_only_what_has_changed_is_read_again(bag, folder, capsys):
     def texts_read(query: str = "zip") -> int:
         before = bag.count
-        run(capsys, folder, query, "--index", index)
+        run(capsys, folder, query)
         return bag.count - before
 
     assert texts_read() == 4 and texts_read() == 0
@@ -606,8 +508,7 @@ def test_only_what_has_changed_is_read_again(index, bag, folder, capsys):
     assert texts_read() == 4
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_work_beside_the_encoder_grows_with_the_documents(kind, bag, tmp_path, monkeypatch):
+def test_the_work_beside_the_encoder_grows_with_the_documents(bag, tmp_path, monkeypatch):
     """However many batches there are: each key is computed once, and no batch looks at all documents."""
     monkeypatch.setattr(texts, "BATCH_CHARACTERS", 1)
     hashed, looked = [], []
@@ -615,7 +516,7 @@ def test_the_work_beside_the_encoder_grows_with_the_documents(kind, bag, tmp_pat
     monkeypatch.setattr(Document, "key", property(lambda self: hashed.append(self) or key.fget(self)))
     monkeypatch.setattr(indices.Index, "missing", lambda self: looked.append(self) or missing(self))
     documents = [Document("page", text, ((0, len(text)),), (text,)) for text in map(str, range(50))]
-    kept = kind(tmp_path / "index")
+    kept = vectors.SavedVectors(tmp_path / "index")
     keys = kept.keys
     index = indices.Index(documents, kept)
     assert list(index.read(bag)) == [(n, 50) for n in range(1, 51)]
@@ -681,13 +582,12 @@ def test_reading_stops_and_goes_on(bag, folder, monkeypatch, capsys):
     assert len(run(capsys, folder, "anything")["answers"]) == 4
 
 
-@pytest.mark.parametrize("index", command.INDICES)
-def test_a_folder_is_edited_while_it_is_read(index, bag, folder, monkeypatch):
+def test_a_folder_is_edited_while_it_is_read(bag, folder, monkeypatch):
     """A second request in the same process sees the new text, and the first goes on with the old one."""
     monkeypatch.setattr(texts, "BATCH_CHARACTERS", 1)
     shared = searcher.Searcher("model")
     request = {"query": "archive", "folder": str(folder), "package": None, "top": 99, "seconds": None}
-    request |= {"one_pass": False, "index": index, "cache_dir": str(folder.parent / "cache")}
+    request |= {"one_pass": False, "cache_dir": str(folder.parent / "cache")}
     first = shared.answers(request)
     assert [next(first)["progress"] for _ in range(2)] == [(0, 4), (1, 4)]
     (folder / "zip.txt").write_text("An umbrella")

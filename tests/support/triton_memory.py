@@ -31,6 +31,8 @@ class MemoryAccess:
         monkeypatch.setattr(builder, "create_masked_store", masked_store)
 
     def note(self, accesses: list, builder, pointers, mask) -> None:
+        # Triton 3.9 refuses any other dtype.
+        assert mask.data.dtype == bool, f"a mask of {mask.data.dtype}"
         mask = np.broadcast_to(mask.data, pointers.data.shape).astype(bool)
         accesses.append((pointers.data[mask].ravel(), builder.grid_idx[0]))
 

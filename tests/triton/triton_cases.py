@@ -455,6 +455,17 @@ def test_slices_of_tiles(parts, monkeypatch):
     assert_right(FORMS["chunk"], make_inputs("selective", tokens("chunk") if INTERPRETED else 600, heads=1))
 
 
+@pytest.mark.parametrize("number_format", FORMATS, ids=str)
+@pytest.mark.parametrize("dims", [(16, 16), (24, 40)])
+def test_states_are_weighted_before_or_after_the_product(dims, dtype, monkeypatch):
+    """What the tuning may choose for the output: parts of rows with weights, or whole rows without."""
+    inputs = make_inputs("selective", tokens("chunk"), heads=1, head_dim=dims[0], value_dim=dims[1], dtype=dtype)
+    for inner in (16, 0):
+        for config in launch_options.CONFIGS.values():
+            monkeypatch.setitem(config["output"], "inner", inner)
+        assert_right(FORMS["chunk"], inputs)
+
+
 @pytest.mark.parametrize("mixer", ["decay", "selective"])
 def test_chunks_of_four_tiles(mixer, monkeypatch):
     """The decays of whole tiles between two others, in a chunk, have gradients, too."""

@@ -1,0 +1,402 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The command `lion check`: whether an encoder computes the same for a text wherever it stands. For any encoder, sentence
+encoder or classifier of texts, and the graph of one beside it.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from retrieval_lion.encoders import SentenceEncoder, tokens_cut
+from retrieval_lion.passages import special_tokens
+from sentence_transformers import SentenceTransformer
+from torch import Tensor
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+
+from modeling_lion.linearized.config import is_lion
+
+from .export.exported import FILES, ExportedModel
+from .serve.loading import Files
+
+
+LONGEST = 1026  # tokens that are tried, where a model has no limit of its own or a larger one
+NO_LIMIT = 10**9
+# Differences relative to the largest number of an output: those of float32 in another order of sums are a tenth of
+# the first; the mistakes to be found are tens of times the first.
+TOLERANCES = {"float32": 1e-4, "bfloat16": 0.1, "float16": 0.02}
+# Fields of configurations with a length at which something changes.
+WINDOWS = ("sliding_window", "local_attention", "attention_window", "lion_window", "lion_exact_length", "chunk_size")
+TEXT = "The lion sleeps in the tall grass, and at night the pride hunts beside the river. "
+
+
+@dataclass
+class Finding:
+    """
+    What a check found.
+
+    Attributes:
+        check: its name.
+        status: "holds", "fails", or "note" for what is to be known and no fault.
+        error: the largest difference, relative to the largest number of an output; `None` if nothing was compared.
+        smallest: the smallest input that fails.
+        detail: a sentence.
+    """
+
+    check: str
+    status: str = "holds"
+    error: float | None = None
+    smallest: str | None = None
+    detail: str = ""
+
+
+class Subject:
+    """
+    A model and its tokenizer.
+
+    Args:
+        source: a folder or a name on the Hub.
+        dtype: of the weights.
+        attn_implementation: by default the model's own.
+    """
+
+    def __init__(self, source: str, dtype: str = "float32", attn_implementation: str | None = None):
+        files, options = Files(source), {"dtype": getattr(torch, dtype)}
+        if attn_implementation is not None:
+            options["attn_implementation"] = attn_implementation
+        self.encoder: SentenceTransformer | None = None
+        if files.task() != "embed":
+            self.network = AutoModelForSequenceClassification.from_pretrained(source, **options).eval()
+            self.tokenizer = AutoTokenizer.from_pretrained(source)
+        elif files.has("modules.json"):
+            self.encoder = SentenceTransformer(source, device="cpu", model_kwargs=options).eval()
+            self.network, self.tokenizer = self.encoder[0].model, self.encoder.tokenizer
+        else:
+            self.network = AutoModel.from_pretrained(source, **options).eval()
+            self.tokenizer = AutoTokenizer.from_pretrained(source)
+        self.config = self.network.config
+
+    @property
+    def limit(self) -> int:
+        """The most tokens that its tokenizer keeps, `NO_LIMIT` for all."""
+        return min(self.tokenizer.model_max_length or NO_LIMIT, NO_LIMIT)
+
+    def rows(self, lengths: Sequence[int]) -> list[list[int]]:
+        """Token ids of a text of each length, special tokens included; the same for the same length."""
+        prefix, suffix = special_tokens(self.tokenizer)
+        words = self.tokenizer(TEXT, add_special_tokens=False)["input_ids"]
+        found = []
+        for length in lengths:
+            generator = torch.Generator().manual_seed(length)
+            size = max(1, length - len(prefix) - len(suffix))
+            chosen = torch.randint(len(words), (size,), generator=generator)
+            found.append([*prefix, *(words[n] for n in chosen.tolist()), *suffix])
+        return found
+
+    def features(self, rows: Sequence[list[int]], side: str) -> dict[str, Tensor]:
+        """Inputs of a batch that is padded on a side."""
+        width = max(map(len, rows))
+        pad = self.tokenizer.pad_token_id or 0
+        fill = lambda row, value: [value] * (width - len(row))
+        join = lambda row, value: row + fill(row, value) if side == "right" else fill(row, value) + row
+        inputs = {"input_ids": [join(row, pad) for row in rows]}
+        inputs["attention_mask"] = [join([1] * len(row), 0) for row in rows]
+        if "token_type_ids" in self.tokenizer.model_input_names:
+            inputs["token_type_ids"] = [[0] * width for _ in rows]
+        return {name: torch.tensor(values) for name, values in inputs.items()}
+
+    def outputs(self, rows: Sequence[list[int]], side: str = "right", network: Callable | None = None) -> list[Tensor]:
+        """For each text its vector, its logits or the hidden states of its tokens, float32; of a `network` as well."""
+        inputs = self.features(rows, side)
+        with torch.inference_mode():
+            if self.encoder is not None and network is None:
+                return list(self.encoder(dict(inputs))["sentence_embedding"].float())
+            (found, *_) = (network or self.network)(**inputs).to_tuple()
+        if found.dim() < 3:
+            return list(found.float())
+        return [states[mask.bool()].float() for states, mask in zip(found, inputs["attention_mask"], strict=True)]
+
+    def save(self, folder: Path) -> None:
+        if self.encoder is not None:
+            self.encoder.save(str(folder))
+            return
+        self.network.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+
+
+def difference(found: Tensor, expected: Tensor, scale: float) -> float:
+    """The largest difference, relative to the largest number, at least `scale`; infinite for NaN and other shapes."""
+    if found.shape != expected.shape or not found.isfinite().all():
+        return float("inf")
+    return float((found - expected).abs().max() / expected.abs().max().clamp(min=scale))
+
+
+def lengths_of(config, longest: int, fewest: int) -> list[int]:
+    """Lengths around windows, powers of two and limits, from `fewest` to `longest`."""
+    borders = [2**n for n in range(2, 11)] + [longest]
+    for part in (config, getattr(config, "text_config", None)):
+        values = (getattr(part, name, None) for name in WINDOWS)
+        for value in (x for x in values if isinstance(x, int) and x > 0):
+            borders += [value // 2, value, 2 * value]
+    found = {border + step for border in borders for step in (-1, 0, 1)} | {fewest}
+    return sorted(length for length in found if fewest <= length <= longest)
+
+
+class Checks:
+    """
+    The checks of a model.
+
+    Args:
+        source: as `Subject` takes it.
+        graph: folder of the graph of the model, which is compared with it.
+        seconds: after which no longer texts are tried.
+    """
+
+    def __init__(self, source: str, graph: str | None, seconds: float, attn_implementation: str | None = None):
+        self.source, self.graph, self.attn_implementation = source, graph, attn_implementation
+        self.stop, self.seconds = time.monotonic() + seconds, seconds
+        self.subject = Subject(source, attn_implementation=attn_implementation)
+        prefix, suffix = special_tokens(self.subject.tokenizer)
+        self.longest = min(self.subject.limit, LONGEST)
+        self.lengths = lengths_of(self.subject.config, self.longest, len(prefix) + len(suffix) + 1)
+        self.alone: dict[int, Tensor] = {}
+        self.scale = 1e-6  # the largest number of an output
+
+    def expected(self, length: int) -> Tensor:
+        """The output for the text of a length, alone."""
+        if length not in self.alone:
+            (self.alone[length],) = self.subject.outputs(self.subject.rows([length]))
+            self.scale = max(self.scale, float(self.alone[length].abs().max()))
+        return self.alone[length]
+
+    def compare(self, name: str, pairs: Iterator[tuple[str, Tensor, Tensor]], tolerance: float) -> Finding:
+        """A finding of inputs, the smallest first: the name of each, what is found and what is expected."""
+        finding = Finding(name, error=0.0)
+        try:
+            for about, found, expected in pairs:
+                error = difference(found, expected, self.scale)
+                finding.error = max(finding.error, error)
+                if error > tolerance and finding.smallest is None:
+                    finding.status, finding.smallest = "fails", about
+        except Exception as error:  # of the model of somebody else: what it raises is what was found
+            finding.status, finding.error = "fails", None
+            finding.smallest = finding.smallest or getattr(self, "at", None)
+            finding.detail = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        return finding
+
+    def share(self, part: float) -> Iterator[int]:
+        """Lengths, the shortest first, until a part of the time that is left is over."""
+        stop = time.monotonic() + part * max(1.0, self.stop - time.monotonic())
+        for length in self.lengths:
+            if time.monotonic() > stop and length > 64:
+                return
+            self.at = f"{length} tokens"
+            yield length
+
+    def beside(self, side: str, network: Callable | None = None) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """Each text beside a longer one, padded on a side, and alone."""
+        for length in self.share(0.3):
+            other = min(self.longest, length + max(5, length // 3))
+            if other > length:
+                found, _ = self.subject.outputs(self.subject.rows([length, other]), side, network)
+                yield f"{length} tokens beside {other}", found, self.truth(length, network)
+
+    def truth(self, length: int, network: Callable | None) -> Tensor:
+        """What torch gives for a text alone, of the network without further modules if another one is compared."""
+        if network is None or self.subject.encoder is None:
+            return self.expected(length)
+        return self.subject.outputs(self.subject.rows([length]), network=self.subject.network)[0]
+
+    def padding(self, side: str) -> Finding:
+        finding = self.compare(f"padded {side}", self.beside(side), TOLERANCES["float32"])
+        if finding.status == "fails" and side != self.subject.tokenizer.padding_side:
+            finding.status = "note"
+            finding.detail = (
+                f"its tokenizer pads {self.subject.tokenizer.padding_side}; leave that so. {finding.detail}"
+            )
+        return finding
+
+    def order(self) -> Finding:
+        def pairs():
+            lengths = self.lengths[:5]
+            rows = self.subject.rows(lengths)
+            first, last = self.subject.outputs(rows), self.subject.outputs(rows[::-1])[::-1]
+            for length, expected, found in zip(lengths, first, last, strict=True):
+                yield f"{length} tokens among {lengths}", found, expected
+
+        return self.compare("another order", pairs(), TOLERANCES["float32"])
+
+    def another(self, name: str, make: Callable[[], Subject], tolerance: float, part: float = 0.2) -> Finding:
+        """The model, loaded in another way."""
+
+        def pairs():
+            self.at = None
+            other = make()
+            for length in self.share(part):
+                yield f"{length} tokens", other.outputs(self.subject.rows([length]))[0], self.expected(length)
+
+        return self.compare(name, pairs(), tolerance)
+
+    def eager(self) -> Finding | None:
+        used = self.subject.config._attn_implementation
+        if used == "eager" or is_lion(self.subject.config):  # of a LION, "eager" is slow, and `lion verify` compares
+            return None
+        finding = self.another(
+            f"{used} as eager attention",
+            lambda: Subject(self.source, attn_implementation="eager"),
+            TOLERANCES["float32"],
+        )
+        return finding
+
+    def saved(self) -> Finding:
+        with tempfile.TemporaryDirectory() as folder:
+
+            def make() -> Subject:
+                self.subject.save(Path(folder))
+                return Subject(folder, attn_implementation=self.attn_implementation)
+
+            finding = self.another("after saving", make, TOLERANCES["float32"], part=0.1)
+            if finding.status == "holds" and Subject(folder).limit != self.subject.limit:
+                finding.status = "note"
+                finding.detail = f"then cut at {Subject(folder).limit:,} tokens, and at {self.subject.limit:,} before."
+        return finding
+
+    def prompts(self) -> Finding | None:
+        encoder = self.subject.encoder
+        if encoder is None or not any((encoder.prompts or {}).values()):
+            return None
+
+        def pairs():
+            text, searching = TEXT, SentenceEncoder(encoder)
+            options = {"convert_to_tensor": True, "normalize_embeddings": True, "show_progress_bar": False}
+            yield "a query", searching.encode_queries([text])[0], encoder.encode_query(text, **options).float()
+            yield "a document", searching.encode_texts([text])[0], encoder.encode_document(text, **options).float()
+            if all(getattr(module, "include_prompt", True) for module in encoder):
+                for name, prompt in encoder.prompts.items():
+                    named = encoder.encode(text, prompt_name=name, **options)
+                    yield f"prompt {name!r}", named, encoder.encode(prompt + text, prompt="", **options)
+
+        return self.compare("prompts", pairs(), TOLERANCES["float32"])
+
+    def cut(self) -> Finding:
+        limit, tokenizer = self.subject.limit, self.subject.tokenizer
+        if limit >= NO_LIMIT:
+            self.at = f"{LONGEST} tokens"
+            finding = self.compare("long texts", ((self.at, x, x) for x in map(self.expected, [LONGEST])), 1.0)
+            return Finding("long texts", finding.status, None, finding.smallest, finding.detail or "read to the end.")
+        text = TEXT * (2 * limit // 10 + 2)
+        rows = tokenizer([text], truncation=True, max_length=limit, verbose=False)["input_ids"]
+        self.at = f"{len(rows[0])} tokens"
+        read = lambda row: self.subject.outputs([row])[0]
+        finding = self.compare("long texts", ((self.at, x, x) for x in map(read, rows)), 1.0)
+        if finding.status == "holds":
+            finding.status, finding.error = "note", None
+            finding.detail = f"cut at {limit:,} tokens without a word."
+            if self.subject.encoder is not None:
+                lost = int(tokens_cut(self.subject.encoder, [text])[0])
+                finding.detail += f" A text of {limit + lost:,} loses {lost:,}."
+        return finding
+
+    def cost(self) -> Finding:
+        """One long text among seven short ones: what their padding costs."""
+        longest = min(max(self.alone, default=8), 256)  # of those that it could read
+        rows = self.subject.rows([8] * 7 + [longest])
+        seconds = []
+        for batches in ([rows], [rows[:7], rows[7:]]):
+            begin = time.process_time()
+            for batch in batches:
+                self.subject.outputs(batch)
+            seconds.append(time.process_time() - begin)
+        times = seconds[0] / max(seconds[1], 1e-9)
+        return Finding(
+            "mixed lengths", "note", detail=f"7 × 8 and {longest} tokens in one batch cost {times:.1f} × two."
+        )
+
+    def of_graph(self) -> Iterator[Finding]:
+        if self.graph is None:
+            return
+        graph, tolerance = ExportedModel(self.graph), 10 * TOLERANCES["float32"]
+
+        def alone():
+            for length in self.share(0.4):
+                found = self.subject.outputs(self.subject.rows([length]), network=graph)[0]
+                yield f"{length} tokens", found, self.truth(length, graph)
+
+        yield self.compare("the graph as torch", alone(), tolerance)
+        side = self.subject.tokenizer.padding_side
+        yield self.compare(f"the graph, padded {side}", self.beside(side, graph), tolerance)
+
+    def run(self) -> Iterator[Finding]:
+        """All findings, as they are made."""
+        yield self.padding("right")
+        yield self.padding("left")
+        yield self.order()
+        yield from filter(None, (self.eager(), self.prompts()))
+        yield self.cut()
+        yield self.saved()
+        for dtype in ("bfloat16", "float16"):
+            yield self.another(dtype, lambda dtype=dtype: Subject(self.source, dtype), TOLERANCES[dtype], part=0.1)
+        yield from self.of_graph()
+        yield self.cost()
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No bars of weights that are loaded."""
+    from transformers.utils import logging
+
+    was_enabled = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            logging.enable_progress_bar()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", help="folder or Hub repository of an encoder, a sentence encoder or a classifier")
+    parser.add_argument(
+        "--graph", help="folder of its graph (`lion export`), to compare (default: that in the folder)"
+    )
+    parser.add_argument("--attn_implementation", metavar="NAME", help="such as lion_local (default: the model's own)")
+    parser.add_argument(
+        "--seconds", type=float, default=100, help="after which no longer texts are tried (default: %(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="print a JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """The command; 1 if a check fails."""
+    if args.seconds <= 0:
+        raise ValueError(f"--seconds is {args.seconds:g}: give more than 0.")
+    has_graph = Path(args.model).is_dir() and any((Path(args.model) / name).is_file() for name in FILES.values())
+    graph, findings = args.graph or (args.model if has_graph else None), []
+    with quiet():
+        checks = Checks(args.model, graph, args.seconds, args.attn_implementation)
+        lengths = checks.lengths
+        if not args.json:
+            print(f"{args.model}: texts of {lengths[0]} to {lengths[-1]} tokens, {len(lengths)} lengths", flush=True)
+        for finding in checks.run():
+            findings.append(finding)
+            if not args.json:
+                print(line_of(finding), flush=True)
+    failed = [finding for finding in findings if finding.status == "fails"]
+    if args.json:
+        about = {"model": args.model, "graph": graph, "lengths": lengths, "holds": not failed}
+        print(json.dumps(about | {"checks": list(map(asdict, findings))}))
+    else:
+        print(f"{len(failed)} of {len(findings)} checks fail." if failed else "All checks hold.")
+    return 1 if failed else 0
+
+
+def line_of(finding: Finding) -> str:
+    error = "" if finding.error is None else f"{finding.error:.0e}"
+    smallest = "" if finding.smallest is None else f"smallest: {finding.smallest}. "
+    return f"  {finding.check:26} {finding.status:6} {error:6} {smallest}{finding.detail}".rstrip()

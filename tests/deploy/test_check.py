@@ -1,0 +1,140 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""`lion check` finds what it is made for, in tiny models that have one mistake each, and nothing in those without."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from deploy_lion import cli
+from hub_checkpoints import text_checkpoint, text_tokenizer
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    ModernBertConfig,
+    ModernBertModel,
+    PreTrainedModel,
+)
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+
+
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+SIZES |= {"vocab_size": 90, "initializer_range": 0.3, "max_position_embeddings": 64, "pad_token_id": 0}
+
+
+def saved(folder: Path, model: PreTrainedModel, **options) -> Path:
+    model.save_pretrained(folder)
+    text_tokenizer().save_pretrained(folder)
+    settings = folder / "tokenizer_config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"model_max_length": 64} | options))
+    return folder
+
+
+def bert(folder: Path, kind: type = BertModel, **options) -> Path:
+    return saved(folder, kind(BertConfig(**SIZES)), **options)
+
+
+def check(capsys, folder: Path, *options: str) -> tuple[int, dict[str, dict]]:
+    """The exit status, and what was found, by the names of the checks."""
+    code = cli.main(["check", str(folder), "--json", *options])
+    found = json.loads(capsys.readouterr().out)
+    assert found["holds"] is (code == 0)
+    return code, {finding["check"]: finding for finding in found["checks"]}
+
+
+def failed(found: dict[str, dict]) -> dict[str, str]:
+    """The smallest input of each check that fails."""
+    return {name: finding["smallest"] for name, finding in found.items() if finding["status"] == "fails"}
+
+
+@pytest.mark.parametrize("kind", ["encoder", "sentence encoder", "classifier", "LION"])
+def test_models_without_a_mistake(kind, tmp_path, capsys):
+    kinds = {"classifier": BertForSequenceClassification}
+    folder = bert(tmp_path / "model", kinds.get(kind, BertModel))
+    if kind == "LION":
+        folder = text_checkpoint(tmp_path / "lion", "LionModel", pooling="mean")
+    if kind == "sentence encoder":
+        modules = [Transformer(str(folder)), Pooling(32)]
+        prompts = {"query": "the lion ", "document": "a pride "}
+        SentenceTransformer(modules=modules, device="cpu", prompts=prompts).save(str(tmp_path / "encoder"))
+        folder = tmp_path / "encoder"
+    code, found = check(capsys, folder)
+    assert code == 0, failed(found)
+    assert found["long texts"]["detail"].startswith(f"cut at {128 if kind == 'LION' else 64} tokens without a word")
+    assert found["padded right"]["error"] < 1e-5 and found["bfloat16"]["error"] > 1e-4
+    assert ("prompts" in found) is (kind == "sentence encoder")
+    assert cli.main(["check", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert "All checks hold." in said and "padded right               holds" in said
+
+
+def test_a_mask_that_is_dropped(tmp_path, capsys):
+    AttentionInterface.register("no_mask", sdpa_attention_forward)
+    AttentionMaskInterface.register("no_mask", lambda *args, **kwargs: None)
+    code, found = check(capsys, bert(tmp_path), "--attn_implementation", "no_mask")
+    assert code == 1 and failed(found) == {"padded right": "3 tokens beside 8"}
+
+
+def test_a_window_that_is_off_by_one(tmp_path, capsys):
+    """It reads 4 tokens on each side, and this one 5: 7 tokens are the first that are tried where that matters."""
+    fields = {"local_attention": 8, "global_attn_every_n_layers": 2, "num_hidden_layers": 2}
+    folder = saved(tmp_path, ModernBertModel(ModernBertConfig(**SIZES | fields)))
+
+    def wider(module, query, key, value, attention_mask, **kwargs):
+        if attention_mask is not None and kwargs.get("sliding_window") is not None:
+            wide = attention_mask.clone()
+            wide[..., 1:] |= attention_mask[..., :-1]
+            wide[..., :-1] |= attention_mask[..., 1:]
+            attention_mask = wide
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+
+    AttentionInterface.register("wider", wider)
+    AttentionMaskInterface.register("wider", ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
+    code, found = check(capsys, folder, "--attn_implementation", "wider")
+    assert code == 1 and failed(found)["wider as eager attention"] == "7 tokens"
+    code, found = check(capsys, folder)
+    assert code == 0, failed(found)
+
+
+def test_positions_that_padding_shifts(tmp_path, capsys):
+    code, found = check(capsys, bert(tmp_path / "left", padding_side="left"))
+    assert code == 1 and failed(found) == {"padded left": "3 tokens beside 8"}
+    _, found = check(capsys, bert(tmp_path / "right"))
+    assert found["padded left"]["status"] == "note" and "pads right" in found["padded left"]["detail"]
+
+
+def test_texts_that_are_longer_than_the_table(tmp_path, capsys):
+    code, found = check(capsys, bert(tmp_path, model_max_length=100))
+    assert code == 1 and failed(found)["padded right"] == "63 tokens" and failed(found)["long texts"] == "100 tokens"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+def test_a_graph_that_bakes_its_length(tmp_path, capsys):
+    folder = bert(tmp_path / "model")
+    model = BertModel.from_pretrained(folder, attn_implementation="eager").eval()
+
+    class States(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, input_ids, attention_mask):
+            return self.model(input_ids, attention_mask).last_hidden_state
+
+    (tmp_path / "graph").mkdir()
+    model.config.save_pretrained(tmp_path / "graph")
+    names = {"input_names": ["input_ids", "attention_mask"], "output_names": ["last_hidden_state"]}
+    ones = torch.ones(1, 8, dtype=torch.int64)
+    torch.onnx.export(States(), (ones, ones), tmp_path / "graph" / "model.onnx", dynamo=True, verbose=False, **names)
+    capsys.readouterr()
+    code, found = check(capsys, folder, "--graph", str(tmp_path / "graph"))
+    assert code == 1 and failed(found)["the graph as torch"] == "3 tokens"
+    assert "Expected: 8" in found["the graph as torch"]["detail"]
+    assert failed(found)["the graph, padded right"] == "3 tokens"
+    assert len(failed(found)) == 2
