@@ -787,8 +787,6 @@ class LionBackbone(BackboneMixin, LionPreTrainedModel):
 
 @auto_docstring(custom_intro="LION with one linear layer on every patch, for semantic segmentation.")
 class LionForSemanticSegmentation(LionPreTrainedModel):
-    __module__ = LionPreTrainedModel.__module__
-
     main_input_name = "pixel_values"
     input_modalities = ("image",)
     _modalities = ("image",)

@@ -89,5 +89,5 @@ def test_inference_of_one_sequence_equals_that_of_several(peers, length):
     with torch.no_grad(), peers.fast_scan(hidden_states.device), pytest.MonkeyPatch.context() as patch:
         patch.setattr(peers, "SMALL_STEP", size)
         several, *single = mixer(hidden_states), *(mixer(x[None]) for x in hidden_states)
-    assert length == 1 or not torch.equal(torch.cat(single), several)
+    assert length < 64 or not torch.equal(torch.cat(single), several)
     torch.testing.assert_close(torch.cat(single), several, rtol=1e-12, atol=1e-12)
