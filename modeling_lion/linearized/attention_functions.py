@@ -109,7 +109,7 @@ def attend_rows(
         return exact(*inputs, attention_mask)
     tokens = Tokens()
     if attention_mask is not None:
-        tokens = read_mask(attention_mask, len(query), has_window(options))
+        tokens = read_mask(attention_mask, query.shape[0], has_window(options))  # `len` would fix it in a graph
     if tokens.cu_seqlens is not None:
         attend = partial(attend_rows, module, branch, form=form, output_attentions=output_attentions, **options)
         return attend_packed(attend, *inputs, tokens)

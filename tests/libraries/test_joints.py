@@ -16,6 +16,7 @@ import pytest
 import torch
 import transformers
 from deploy_lion import ExportedModel, cli, export_checkpoint
+from deploy_lion.export import exported
 from hub_checkpoints import linear_checkpoint
 from hub_upload_lion.checkpoint import load_model
 from retrieval_lion import encoders, sources
@@ -248,6 +249,46 @@ def test_what_failed_to_start_does_not_stop_the_right_call(wrong, tmp_path, caps
     assert cli.main([*call, "--whole_texts"]) == 1 and "other settings (whole_texts)" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("kind", ["BertModel", "BertForSequenceClassification"])
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_a_graph_that_chooses_by_columns_runs_short_texts_apart(side, kind, tmp_path, monkeypatch):
+    """The same with a runtime that is exact up to `lion_exact_length` columns, as graphs are, and linear beyond."""
+    folder = linear_checkpoint(tmp_path / "graph", kind)
+    (folder / "model.onnx").write_bytes(b"")
+    exact, linear = load_model(folder), load_model(folder)
+    linear.config.lion_exact_length = 0
+    runs = []
+
+    def compute(feeds: dict) -> list[np.ndarray]:
+        runs.append(feeds["input_ids"].shape)
+        inputs = {name: torch.from_numpy(x) for name, x in feeds.items()}
+        return [(exact if runs[-1][1] <= 24 else linear)(**inputs)[0].numpy()]
+
+    names = ["input_ids", "attention_mask"], ["last_hidden_state" if kind == "BertModel" else "logits"]
+    monkeypatch.setattr(exported, "open_onnx", lambda path, threads: (*names, torch.no_grad()(compute), None, None))
+    graph, lengths, width = ExportedModel(folder), [3, 20, 24, 25, 60], 60
+    ids, mask = torch.zeros(2, 5, width, dtype=torch.int64)
+    columns = [slice(n) if side == "right" else slice(width - n, None) for n in lengths]
+    for n, place in enumerate(columns):
+        ids[n, place], mask[n, place] = torch.randint(5, 70, (lengths[n],)), 1
+    with torch.no_grad():
+        expected = exact(input_ids=ids, attention_mask=mask)[0]
+        if side == "right":
+            (found,) = graph(input_ids=ids, attention_mask=mask).values()
+            for n, place in enumerate(columns):
+                of_row = (n, place) if kind == "BertModel" else n
+                assert abs(found[of_row] - expected[of_row]).max() < 1e-5, lengths[n]
+            assert runs == [(2, 60), (3, 24)]
+            (short,) = graph(input_ids=ids[:2], attention_mask=mask[:2]).values()
+            assert runs[2:] == [(2, 20)] and short.shape == found[:2].shape
+        else:  # the positions of a table are those of the columns, so that none can be left out
+            graph(input_ids=ids, attention_mask=mask)
+            assert runs == [(5, 60)]
+        runs.clear()
+        graph(input_ids=ids[:, :24], attention_mask=torch.ones(5, 24, dtype=torch.int64))
+        assert runs == [(5, 24)]
+
+
 # Limits of length that sentence-transformers does not save (sentence-transformers#3575)
 
 
@@ -333,7 +374,7 @@ def test_a_misspelt_name_of_attention_is_corrected(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("side", ["right"])
 @pytest.mark.parametrize("kind", ["BertModel", "BertForSequenceClassification"])
 def test_in_a_graph_a_text_does_not_depend_on_its_neighbours(kind, side, tmp_path, traced_once):
     """Short ones are exact, as in torch, also beside texts beyond `lion_exact_length`."""
