@@ -285,6 +285,17 @@ class ConfigChecks(ConfigPart):
                 'even number of heads, so that as many read forward as backward, or `head_directions="both"`.'
             )
 
+    def validate_choices(self):
+        for name, possible in find_mixer(self.mixer_type).choices.items():
+            if self.has_linear_layers and (value := getattr(self, name)) not in possible:
+                also = ""
+                if name == "head_directions" and self.num_attention_heads % 2:
+                    also = ", and an even `num_attention_heads`"
+                raise ValueError(
+                    f"`{name}` is {value!r} with `mixer_type` {self.mixer_type!r}, which does not have it; give "
+                    f"{' or '.join(map(repr, possible))}{also}."
+                )
+
     def validate_activation(self):
         if self.hidden_act not in ACT2FN:
             raise ValueError(f"`hidden_act` is {self.hidden_act!r}; give one of {', '.join(sorted(ACT2FN))}.")

@@ -26,6 +26,8 @@ from .registry import find_mixer
 from .saving import SavedWithCode
 
 
+# Of fields whose defaults depend on the mixer, and which it does not set (`Mixer.defaults`).
+MIXER_DEFAULTS = {"feature_map": "relu", "normalization": "sum"}
 # Rotary types whose frequencies depend on the length of a text.
 SCALED_BY_LENGTH = ("dynamic", "longrope")
 # `max_position_embeddings` of models without positions: other libraries expect a positive number, and
@@ -224,8 +226,8 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
     mixer_type: str = "selective"
     layer_types: list[str] | None = None
     sliding_window: int | None = None
-    feature_map: str = "relu"
-    normalization: Literal["sum", "none"] = "sum"
+    feature_map: str | None = None
+    normalization: Literal["sum", "none", "rms"] | None = None
     attention_layer_norm: bool = False
     position_embedding_type: Literal["none", "absolute", "cyclic"] | None = None
     rope_parameters: dict | None = None
@@ -250,7 +252,8 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
         else:
             self.drop_deleted_fields(kwargs)
             self.warn_of_names(kwargs)
-        own_fields = find_mixer(self.mixer_type).fields
+        mixer = find_mixer(self.mixer_type)
+        own_fields = mixer.fields
         if taken := self.__dataclass_fields__.keys() & own_fields:
             raise ValueError(
                 f"The mixer {self.mixer_type!r} has `fields` that LionConfig has, too: {', '.join(sorted(taken))}. "
@@ -261,6 +264,9 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
         chosen = {name: kwargs.pop(name, None) for name in ("out_features", "out_indices")}
         if any(value is not None for value in chosen.values()):
             self.set_output_features_output_indices(**chosen)
+        for name, default in (MIXER_DEFAULTS | mixer.defaults).items():
+            if getattr(self, name) is None:
+                setattr(self, name, default)
         is_text = self.modality == "text"
         if self.layer_norm_eps is None:
             self.layer_norm_eps = 1e-12 if is_text else 1e-6

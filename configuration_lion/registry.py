@@ -25,6 +25,8 @@ class MixerTraits:
     has_rotary_positions: bool = False
     tensor_parallel_plan: dict[str, str] | None = None
     fields: dict[str, Any] = field(default_factory=dict)
+    defaults: dict[str, Any] = field(default_factory=dict)
+    choices: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class FeatureMap(NamedTuple):
@@ -44,12 +46,23 @@ class FeatureMap(NamedTuple):
     is_learnt: bool
 
 
-LINEAR = MixerTraits(is_linear=True, has_scans=True, has_rotary_positions=True)  # of every `LinearMixer`
+# What every `LinearMixer` has.
+LINEAR = MixerTraits(
+    is_linear=True, has_scans=True, has_rotary_positions=True, choices={"normalization": ("sum", "none")}
+)
 # The class of each mixer by name, or its `MixerTraits`.
 MIXERS: dict[str, Any] = {
     "lit": replace(LINEAR, tensor_parallel_plan={}),
     "decay": replace(LINEAR, has_decays=True, tensor_parallel_plan={"decay.bias": "colwise", "decay": "local_params"}),
     "selective": replace(LINEAR, has_decays=True, tensor_parallel_plan={"decay_proj": "colwise"}),
+    "delta": replace(
+        LINEAR,
+        has_decays=True,
+        tensor_parallel_plan={"decay_proj": "colwise", "decay_beta": "colwise"},
+        fields={"largest_beta": 1.0},
+        defaults={"feature_map": "silu", "normalization": "rms"},
+        choices={"normalization": ("rms", "none"), "head_directions": ("alternate",)},
+    ),
     "softmax": MixerTraits(is_softmax=True, has_rotary_positions=True),
     "luna": MixerTraits(is_softmax=True, has_memory=True),
 }
@@ -57,6 +70,7 @@ FEATURE_MAPS: dict[str, FeatureMap] = {
     "silu_norm": FeatureMap(None, is_positive=True, is_learnt=False),
     "elu": FeatureMap(None, is_positive=True, is_learnt=False),
     "identity": FeatureMap(None, is_positive=False, is_learnt=False),
+    "silu": FeatureMap(None, is_positive=False, is_learnt=False),
     "relu": FeatureMap(None, is_positive=True, is_learnt=False),
     "hedgehog": FeatureMap(None, is_positive=True, is_learnt=True),
 }

@@ -35,7 +35,7 @@ from .portable_code import write_portable_code
 
 
 # Mixers register themselves on import.
-for mixer in ("linear", "decay", "selective", "softmax", "luna"):
+for mixer in ("linear", "decay", "selective", "delta", "softmax", "luna"):
     import_module(f"{__name__}.mixers.{mixer}")
 # So do hand-written kernels; without these folders, plain torch operations compute.
 for kernels in ("cpu", "triton"):

@@ -114,6 +114,12 @@ def identity(x: Tensor) -> Tensor:
     return x
 
 
+@partial(register_feature_map, is_positive=False)
+def silu(x: Tensor) -> Tensor:
+    """SiLU(x), for `mixer_type="delta"`, which then gives vectors length 1."""
+    return F.silu(x)
+
+
 @register_feature_map
 def relu(x: Tensor) -> Tensor:
     """ReLU(x) + 0.001, as in the Performer's generalised attention; no score is 0."""

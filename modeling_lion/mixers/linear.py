@@ -18,11 +18,12 @@ from ..attention.implementation_names import FORMS
 from ..attention.lion_attention import DECAYS_ONLY, lion_attention
 from ..attention.numerics import without_autocast
 from ..attention.plan import CallPlan, planned
-from ..sequence.border_states import BorderStates, segment_states
+from ..sequence.border_states import BorderStates, Joins, segment_attention, segment_states
 from ..sequence.conv_borders import ConvBorders
 from ..sequence.halo import WithHalo, reach_of
 from ..sequence.layout import Layout, PositionEmbeddings
 from ..sequence.rotary import rotate
+from ..sequence.scans import scan_attention
 from ..sequence.tiles import TokenTile
 from .mixer import AttentionCall, Mixer, register_mixer
 from .short_conv import ShortConv, fused_convolution
@@ -49,6 +50,8 @@ class LinearMixer(Mixer):
     is_linear = has_decays = has_heads_first = has_scans = has_rotary_positions = shares_sequences = True
     forms = forms_of(lion_attention)
     needs = DECAYS_ONLY
+    joins = Joins(scan_attention, segment_states, segment_attention)
+    choices = {"normalization": ("sum", "none")}
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
@@ -96,7 +99,7 @@ class LinearMixer(Mixer):
         `attention`, which is `lion_attention` in some form, for a layout and with the options of the configuration.
         """
         return partial(
-            layout.along(attention),
+            layout.along(attention, self.joins),
             normalization=self.normalization,
             chunk_size=self.chunk_size,
             cu_seqlens=layout.tokens.cu_seqlens,
@@ -105,9 +108,8 @@ class LinearMixer(Mixer):
         )
 
     def segment_states(self, hidden_states: Tensor, layout: Layout) -> BorderStates:
-        """What a segment sends to the others, for `lion_attention`."""
-        _, key, value, log_decay = self(hidden_states, layout).inputs
-        return segment_states(key, value, log_decay, self.head_directions)
+        """What a segment sends to the others."""
+        return self.joins.segment_states(*self(hidden_states, layout).inputs[1:], self.head_directions)
 
     def weights(self, call: AttentionCall, layout: Layout) -> Tensor | None:
         if "eager" not in self.forms:
@@ -164,11 +166,14 @@ class LinearMixer(Mixer):
                 query, key, value = map(tokens.restored, (query, key, value))
             if around.before or around.after:
                 query, key, value = map(around.own, (query, key, value))
-            query, key = rotate(query, key, tables, heads_dim=2)
-            query, key = self.feature_map(query), (self.key_feature_map or self.feature_map)(key)
+            query, key = self.map_features(*rotate(query, key, tables, heads_dim=2))
         if self.heads_per_key > 1:
             query, key = (x.repeat_interleave(self.heads_per_key, dim=2) for x in (query, key))
         return [query, key, value]
+
+    def map_features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """The feature map of queries and keys, `(batch, length, heads, ...)` each."""
+        return self.feature_map(query), (self.key_feature_map or self.feature_map)(key)
 
     def log_decay(self, hidden_states: Tensor) -> Tensor | None:
         """

@@ -36,14 +36,15 @@ class AttentionCall(NamedTuple):
     inputs: tuple
 
 
-# What a class says of one of its methods. A subclass with another method has to say it again: until then it is as in
-# `Mixer`, so that nothing is promised that the new method does not keep.
+# What a class says of one of its methods, or of its forms. A subclass with another method has to say it again: until
+# then it is as in `Mixer`, so that nothing is promised that the new method does not keep.
 SAID_OF = {
     "forward": (
         *("forms", "needs", "has_scans", "has_rotary_positions", "segment_states", "shares_sequences"),
         "decay_of_keys",
     ),
     "log_decay": ("decay_of_keys",),
+    "forms": ("has_scans", "segment_states", "shares_sequences", "decay_of_keys"),
 }
 
 
@@ -59,6 +60,8 @@ class Mixer(nn.Module):
         name: the mixer's `LionConfig.mixer_type`.
         title, description: the mixer's line on a model card: a name, and a phrase that follows the word "attention".
         fields: fields of `LionConfig` that only this mixer has, with their defaults, which JSON can hold.
+        defaults: defaults of other fields that are `None` until a configuration is made.
+        choices: the values that this mixer takes of fields that have more.
         projections: the linear layers that `Mixer` makes, from `hidden_size` to `hidden_size`, by name.
         forms: what may compute attention, by its name in `attn_implementation`: "parallel", "chunk", "rnn", and
             "eager" for one that returns weights. "auto", which is always a name, is the first one, or one that has
@@ -92,6 +95,8 @@ class Mixer(nn.Module):
     title: str | None = None
     description = ""
     fields: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
+    choices: dict[str, tuple[str, ...]] = {}
     projections: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
     forms: dict[str, Callable] = {}
     needs: tuple[str, ...] | None = None

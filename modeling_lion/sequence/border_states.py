@@ -10,6 +10,7 @@ one factor per direction, head and sequence, does not depend on the length.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,13 +20,30 @@ from ..attention.numerics import accumulation_dtype, normalize, without_autocast
 from ..attention.plain import split_ones, with_ones
 
 
+class Joins(NamedTuple):
+    """
+    How an operator is computed where it does not read one sequence at once.
+
+    Attributes:
+        scans: along several scans of an image, as `scan_attention` (sequence/scans.py).
+        segment_states: what a segment sends, as `segment_states`.
+        in_segment: a segment with what it receives, as `segment_attention`.
+    """
+
+    scans: Callable
+    segment_states: Callable
+    in_segment: Callable
+
+
 @dataclass
 class BorderStates:
     """
     One state per direction, `(batch, heads, head_dim, value_dim + 1)`: keys times values, and a column of keys.
 
     Sent by a segment: `forward` goes to the segments after it, `backward` to those before it; `forward_factor` and
-    `backward_factor`, `(1 or batch, 1 or heads, 1, 1)`, in [0, 1], multiply a state that passes through.
+    `backward_factor`, `(1 or batch, 1 or heads, 1 or head_dim, 1)`, in [0, 1], multiply a state that passes through.
+    With the delta rule (SPEC §14), where heads have one direction, `forward` has the even heads and `backward` the odd
+    ones, without the column of keys, and factors are matrices `(batch, heads, head_dim, head_dim)`.
     Received by a segment: `forward` comes from before it, `backward` from after it, decayed up to its borders.
     """
 
@@ -60,10 +78,15 @@ def pass_borders(sent: list[BorderStates]) -> list[BorderStates]:
     zero = torch.zeros_like(sent[0].forward)
     forward, backward = [zero], [zero]
     for states in sent[:-1]:
-        forward.append(torch.addcmul(states.forward, forward[-1], states.forward_factor))
+        forward.append(pass_through(forward[-1], states.forward_factor, states.forward))
     for states in sent[:0:-1]:
-        backward.append(torch.addcmul(states.backward, backward[-1], states.backward_factor))
+        backward.append(pass_through(backward[-1], states.backward_factor, states.backward))
     return [BorderStates(*states) for states in zip(forward, backward[::-1], strict=True)]
+
+
+def pass_through(state: Tensor, factor: Tensor, added: Tensor) -> Tensor:
+    """A state behind a segment, from the one before it: multiplied, or with a matrix as a product, and added to."""
+    return torch.addcmul(added, state, factor) if factor.shape[-1] == 1 else added + factor @ state
 
 
 def segment_attention(

@@ -18,6 +18,7 @@ from transformers import PreTrainedConfig
 
 from ..attention.plan import CallPlan
 from ..tokens import Tokens
+from .border_states import Joins
 from .conv_borders import ConvBorders
 from .halo import WithHalo, has_neighbours
 from .tiles import ALL_TOKENS, TokenTile, cut_into_tiles, in_tiles
@@ -88,8 +89,8 @@ class Layout:
         batch, length = tokens.shape[:2]
         return in_tiles(function, cut_into_tiles(batch, length), batch, length)
 
-    def along(self, attention: Callable) -> Callable:
-        """`attention`, which is `lion_attention` in any form, adapted to this layout."""
+    def along(self, attention: Callable, joins: Joins) -> Callable:
+        """`attention`, which is `lion_attention` in any form, or an operator with other `joins`, for this layout."""
         return attention
 
     def mask(self, mixer_class: type, config: PreTrainedConfig, hidden_states: Tensor) -> Any:

@@ -16,8 +16,10 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 
 from ..attention.decay_mask import LogDecay, is_per_head
+from ..attention.delta_plain import finish_delta
 from ..attention.numerics import normalize, without_autocast
 from ..tokens import Tokens
+from .border_states import Joins
 from .conv_borders import ConvBorders
 from .halo import WithHalo, has_neighbours
 from .layout import Layout
@@ -65,8 +67,8 @@ class ImageLayout(Layout):
     def with_halo(self, hidden_states: Tensor, reach: int) -> WithHalo:
         return WithHalo(hidden_states, self.convolved)
 
-    def along(self, attention: Callable) -> Callable:
-        return attention if self.scans is None else partial(scan_attention, attention, scans=self.scans)
+    def along(self, attention: Callable, joins: Joins) -> Callable:
+        return attention if self.scans is None else partial(joins.scans, attention, scans=self.scans)
 
 
 def image_layout(
@@ -114,28 +116,62 @@ def scan_attention(
     Returns:
         As `lion_attention`, in raster order.
     """
-    heads, raster = query.shape[1], scans.argsort(dim=1)
-
-    def along_scans(x):  # no annotation: torch.compile of torch 2.9 cannot make unions of types on Python 3.10
-        if x is None or is_per_head(x):
-            return x
-        return torch.cat([d[:, :, s] for d, s in zip(x.split(heads, 1), scans, strict=True)], dim=1)
-
-    def mean_in_raster_order(x: Tensor) -> Tensor:
-        return sum(y[:, :, r] for y, r in zip(x.split(heads, 1), raster, strict=True)) / len(scans)
-
-    forward = along_scans(log_decay.forward)
-    log_decay = LogDecay(
-        forward, forward if log_decay.backward is log_decay.forward else along_scans(log_decay.backward)
-    )
-    inputs = (torch.cat([x[:, :, s] for s in scans], dim=1) for x in (query, key, value))
-    sums, weights = attention(*inputs, log_decay, returns_sums=True, **kwargs)
+    heads = query.shape[1]
+    inputs = inputs_along(scans, query, key, value, log_decay)
+    sums, weights = attention(*inputs, returns_sums=True, **kwargs)
     if weights is None:
-        sums = map(mean_in_raster_order, sums)
+        sums = (mean_in_raster_order(scans, heads, x) for x in sums)
         return normalize(*sums, normalization, query.shape[-1]).to(value.dtype), None
-    weights = [y[..., r] for y, r in zip(weights.split(heads, 1), raster, strict=True)]
-    weights = mean_in_raster_order(torch.cat(weights, dim=1))
+    weights = mean_in_raster_order(scans, heads, weights, is_square=True)
     weights = normalize(weights, weights.sum(-1, keepdim=True), normalization, query.shape[-1])
     with without_autocast(value):  # from the weights, so that they have a gradient
         output = weights @ value.to(weights.dtype)
     return output.to(value.dtype), weights.to(value.dtype)
+
+
+def inputs_along(scans: Tensor, query: Tensor, key: Tensor, value: Tensor, log_decay: LogDecay) -> list:
+    """The inputs of all scans, one set of heads after the other, each along its scan."""
+    heads = query.shape[1]
+    forward = gates_along(scans, heads, log_decay.forward)
+    is_one = log_decay.backward is log_decay.forward
+    backward = forward if is_one else gates_along(scans, heads, log_decay.backward)
+    return [*(torch.cat([x[:, :, s] for s in scans], dim=1) for x in (query, key, value)), LogDecay(forward, backward)]
+
+
+def gates_along(scans: Tensor, heads: int, x):  # no annotation: torch 2.9 cannot make unions of types on Python 3.10
+    """Log decays, or other numbers of each token, of `scans * heads` heads, along the scans."""
+    if x is None or is_per_head(x):
+        return x
+    return torch.cat([d[:, :, s] for d, s in zip(x.split(heads, 1), scans, strict=True)], dim=1)
+
+
+def mean_in_raster_order(scans: Tensor, heads: int, x: Tensor, is_square: bool = False) -> Tensor:
+    """The mean over the scans, in raster order; of matrices `(batch, heads, length, length)` if `is_square`."""
+    pairs = list(zip(x.split(heads, 1), scans.argsort(dim=1), strict=True))
+    return sum(y[:, :, r][..., r] if is_square else y[:, :, r] for y, r in pairs) / len(scans)
+
+
+def scan_delta_attention(
+    attention: Callable,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    log_decay: LogDecay,
+    beta: Tensor,
+    *,
+    scans: Tensor,
+    normalization: str,
+    **kwargs,
+) -> tuple[Tensor, Tensor | None]:
+    """`scan_attention` for `delta_attention`: the mean over the scans is normalised."""
+    heads = query.shape[1]
+    inputs = inputs_along(scans, query, key, value, log_decay)
+    y, weights = attention(*inputs, gates_along(scans, heads, beta), returns_sums=True, **kwargs)
+    if weights is None:
+        y = mean_in_raster_order(scans, heads, y)
+        return finish_delta(y, value.dtype, normalization)[0], None
+    weights = mean_in_raster_order(scans, heads, weights, is_square=True)
+    with without_autocast(value):
+        output, denominator = finish_delta(weights @ value.to(weights.dtype), value.dtype, normalization)
+    weights = weights / denominator.unsqueeze(-1) if normalization == "rms" else weights
+    return output, weights.to(value.dtype)

@@ -20,7 +20,7 @@ from ..attention.plan import CallPlan
 from ..attention.tracing import is_readable
 from ..private_apis import has_hooks, is_transformed
 from ..tokens import Tokens, read_text
-from .border_states import BorderStates, segment_attention
+from .border_states import BorderStates, Joins
 from .halo import Halo, WithHalo
 from .input_checks import check_inputs
 from .layout import Layout
@@ -58,10 +58,10 @@ class SegmentLayout(Layout):
             return super().with_halo(hidden_states, reach)
         return self.halo.with_halo(hidden_states, self.tokens.is_real)
 
-    def along(self, attention: Callable) -> Callable:
+    def along(self, attention: Callable, joins: Joins) -> Callable:
         if self.border_states is None:
             return attention
-        return partial(segment_attention, attention, border_states=self.border_states)
+        return partial(joins.in_segment, attention, border_states=self.border_states)
 
 
 def encode_in_segments(

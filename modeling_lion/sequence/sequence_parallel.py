@@ -19,7 +19,7 @@ from ..attention.decay_mask import LogDecay, wide_dtype
 from ..attention.numerics import accumulation_dtype
 from ..attention.tracing import is_tracing
 from ..tokens import take_tokens
-from .border_states import BorderStates, pass_borders, segment_attention, segment_states
+from .border_states import BorderStates, Joins, pass_borders
 from .halo import Halo, WithHalo
 from .layout import Layout
 from .segments import what_is_full
@@ -76,16 +76,15 @@ class SharedLayout(Layout):
         around = self.halo(positions, None, reach).with_halo(positions, None)
         return around.hidden_states.squeeze(-1).long()
 
-    def along(self, attention: Callable) -> Callable:
-        return partial(self.attend, attention)
+    def along(self, attention: Callable, joins: Joins) -> Callable:
+        return partial(self.attend, attention, joins)
 
     def attend(
-        self, attention: Callable, query: Tensor, key: Tensor, value: Tensor, log_decay: LogDecay, **options
+        self, attention: Callable, joins: Joins, query: Tensor, key: Tensor, value: Tensor, *gates, **options
     ) -> tuple[Tensor, None]:
-        """`segment_attention`, after an exchange of border states with the other processes."""
-        sent = segment_states(key, value, log_decay, options["head_directions"])
-        states = self.exchange(sent)
-        return segment_attention(attention, query, key, value, log_decay, border_states=states, **options)
+        """Attention in this segment, after an exchange of border states with the other processes."""
+        states = self.exchange(joins.segment_states(key, value, *gates, options["head_directions"]))
+        return joins.in_segment(attention, query, key, value, *gates, border_states=states, **options)
 
     def mask(self, mixer_class: type, config: PreTrainedConfig, hidden_states: Tensor) -> None:
         """No mask: softmax layers have windows here, which need none."""
@@ -227,7 +226,8 @@ class ExchangeBorders(torch.autograd.Function):
     """
     `pass_borders` across processes. With the state F_i that segment i sends and its factor f_i, segment i + 1 receives
     S_{i+1} = F_i + f_i S_i. The gradients obey the same recurrence from the other end, A_i = dS_i + f_i A_{i+1}, with
-    dF_i = A_{i+1} and df_i = A_{i+1} · S_i: they are `pass_borders` with the directions exchanged.
+    dF_i = A_{i+1} and df_i = A_{i+1} · S_i: they are `pass_borders` with the directions exchanged. (A factor that is a
+    matrix is transposed, and df_i = A_{i+1} S_iᵀ.)
     """
 
     @staticmethod
@@ -244,15 +244,16 @@ class ExchangeBorders(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, d_forward: Tensor, d_backward: Tensor):
-        forward, backward, forward_keeps, backward_keeps = ctx.saved_tensors
+        forward, backward, *keeps = ctx.saved_tensors
         gradients = gather(torch.stack((d_forward, d_backward)), ctx.group)
         given = [
-            BorderStates(forward=d[1], backward=d[0], forward_factor=backward_factor, backward_factor=forward_factor)
-            for d, forward_factor, backward_factor in zip(gradients, forward_keeps, backward_keeps, strict=True)
+            BorderStates(d[1], d[0], forward_factor=backward_factor.mT, backward_factor=forward_factor.mT)
+            for d, forward_factor, backward_factor in zip(gradients, *keeps, strict=True)
         ]
         got = pass_borders(given)[dist.get_rank(ctx.group)]
+        is_matrix = keeps[0].shape[-1] > 1
         d_keeps = (
-            (d * state).sum_to_size(forward_keeps.shape[1:])
+            d @ state.mT if is_matrix else (d * state).sum_to_size(keeps[0].shape[1:])
             for d, state in ((got.backward, forward), (got.forward, backward))
         )
         return got.backward, got.forward, *d_keeps, None

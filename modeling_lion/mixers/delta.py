@@ -1,0 +1,108 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The gated delta rule in both directions (SPEC §14): a state that corrects itself."""
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedConfig
+from transformers import initialization as init
+
+from ..attention.delta import delta_attention
+from ..attention.kernels import backend_of
+from ..attention.numerics import accumulation_dtype, needs_grad
+from ..sequence.border_states import Joins
+from ..sequence.delta_states import delta_segment_attention, delta_segment_states
+from ..sequence.scans import scan_delta_attention
+from .linear import LinearMixer, forms_of
+from .mixer import register_mixer
+from .selective import DecayGate, SelectiveMixer
+
+
+# Under the root of the squared length of a vector, so that a vector of 0 stays 0.
+LENGTH_EPS = 1e-6
+
+
+def plain_unit_length(x: Tensor) -> Tensor:
+    """x / (‖x‖² + 1e-6)^1/2, of the last dimension; computed in the accumulation dtype."""
+    wide = x.to(accumulation_dtype(x.dtype))
+    return (wide * (wide.square().sum(-1, keepdim=True) + LENGTH_EPS).rsqrt()).to(x.dtype)
+
+
+def unit_length(x: Tensor) -> Tensor:
+    """`plain_unit_length`, in fewer passes over memory where that is possible."""
+    is_wide = x.dtype == accumulation_dtype(x.dtype)
+    if torch.compiler.is_compiling() or not is_wide or backend_of(x, x) == "plain":
+        return plain_unit_length(x)
+    return UnitLength.apply(x) if needs_grad(x) else x / length_of(x)
+
+
+def length_of(x: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().add_(LENGTH_EPS).sqrt_()
+
+
+class UnitLength(torch.autograd.Function):
+    """`plain_unit_length`: with y = x / n, dx = (dy - y (y · dy)) / n."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        length = length_of(x)
+        y = x / length
+        ctx.save_for_backward(x, y, length)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:
+        x, y, length = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True: the gradient itself will be differentiated
+            return torch.autograd.grad(plain_unit_length(x), x, grad, create_graph=True)[0]
+        return torch.addcmul(grad, y, (grad * y).sum(-1, keepdim=True), value=-1).div_(length)
+
+
+class WriteGate(DecayGate):
+    """The logits of β, from the layer's input; β starts around 1/2."""
+
+    def init_own_weights(self, config: PreTrainedConfig) -> None:
+        init.normal_(self.weight, std=config.hidden_size**-0.5)
+        init.zeros_(self.bias)
+
+
+@register_mixer
+class DeltaMixer(SelectiveMixer):
+    """
+    The gated delta rule in both directions: a token writes the part of its value that the state does not answer
+    already, β = sigmoid(w_h·x + b_h) of it, under a key of length 1; decays are those of LION-S. Take it where texts
+    have to be looked up, as by names and numbers. Heads read one way, and outputs are normalised, not divided.
+    """
+
+    name, title = "delta", "LION-Delta"
+    description = "with the gated delta rule, whose state corrects what it has, read both ways"
+    forms = forms_of(delta_attention)
+    needs = ("log_decay", "beta")
+    joins = Joins(scan_delta_attention, delta_segment_states, delta_segment_attention)
+    has_scans = shares_sequences = True
+    segment_states = LinearMixer.segment_states
+    tensor_parallel_plan = {"decay_proj": "colwise", "decay_beta": "colwise"}
+    fields = {"largest_beta": 1.0}
+    defaults = {"feature_map": "silu", "normalization": "rms"}
+    choices = {"normalization": ("rms", "none"), "head_directions": ("alternate",)}
+
+    def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
+        super().__init__(config, layer_idx)
+        self.largest_beta = config.largest_beta
+        if not 0 < self.largest_beta <= 2:
+            raise ValueError(f"`largest_beta` is {self.largest_beta}; give a number above 0, at most 2.")
+        # Its name keeps it in float32, as decays.
+        self.decay_beta: nn.Module = WriteGate(config.hidden_size, config.num_scans * config.num_attention_heads)
+
+    def map_features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        query, key = super().map_features(query, key)
+        return unit_length(query), unit_length(key)
+
+    def beta(self, hidden_states: Tensor) -> Tensor:
+        """
+        How much of what is missing each token writes, `(batch, scans * heads, length)`, float32 or float64.
+
+        Args:
+            hidden_states: `(batch, length, hidden_size)`.
+        """
+        logits = self.decay_beta(hidden_states)
+        return self.largest_beta * logits.to(accumulation_dtype(logits.dtype)).sigmoid().transpose(1, 2)

@@ -1,0 +1,79 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Segments of a sequence (sequence/border_states.py) for the delta rule (SPEC §14). A state that passes through a segment
+is multiplied with a matrix, since what is written depends on what the state has.
+
+No kernel knows of states that come from outside: some tokens more write them, or read them.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from ..attention.decay_mask import LogDecay, finite_log_decay, over_tokens
+from ..attention.delta import delta_attention
+from ..attention.numerics import accumulation_dtype, without_autocast
+from .border_states import BorderStates
+
+
+def delta_segment_states(
+    key: Tensor, value: Tensor, log_decay: LogDecay, beta: Tensor, head_directions: str
+) -> BorderStates:
+    """
+    The states that a segment sends, for `delta_attention`: how the identity comes out, if it comes in beside zeros as
+    the first state. It is read by queries behind the segment.
+    """
+    dtype, size, value_dim = accumulation_dtype(key.dtype), key.shape[-1], value.shape[-1]
+    with without_autocast(key):
+        key, value = key.to(dtype), value.to(dtype)
+        identity = torch.eye(size, dtype=dtype, device=key.device).expand(*key.shape[:2], -1, -1)
+        start = pad(identity, (value_dim, 0))
+        query, *inputs = with_states(
+            torch.zeros_like(key), key, pad(value, (0, size)), log_decay, beta, start[:, ::2], start[:, 1::2]
+        )
+        query[:, ::2, -size:], query[:, 1::2, :size] = identity[:, ::2], identity[:, 1::2]
+        y, _ = delta_attention(query, *inputs, head_directions=head_directions, returns_sums=True)
+        forward, forward_factor = y[:, ::2, -size:].split((value_dim, size), dim=-1)
+        backward, backward_factor = y[:, 1::2, :size].split((value_dim, size), dim=-1)
+        return BorderStates(forward, backward, forward_factor, backward_factor)
+
+
+def with_states(
+    query: Tensor, key: Tensor, value: Tensor, log_decay: LogDecay, beta: Tensor, forward: Tensor, backward: Tensor
+) -> list:
+    """
+    The inputs of `delta_attention` in the accumulation dtype, with `head_dim` tokens more before and behind the
+    sequence, which give a state to begin with: they write its rows under orthogonal keys.
+
+    Args:
+        forward, backward: the states of even heads and of odd ones, `(batch, heads, head_dim, value_dim)`.
+    """
+    size, dtype = key.shape[-1], accumulation_dtype(key.dtype)
+    query, key, value = (pad(x.to(dtype), (0, 0, size, size)) for x in (query, key, value))
+    identity = torch.eye(size, dtype=dtype, device=key.device)
+    key[:, ::2, :size], key[:, 1::2, -size:] = identity, identity
+    value[:, ::2, :size], value[:, 1::2, -size:] = forward, backward
+    steps = finite_log_decay(log_decay, query[:, :, size:-size], head_directions="alternate", masks_directions=False)
+    steps = over_tokens(steps, query[:, :, size:-size])
+    return [query, key, value, LogDecay(*(pad(x, (size, size)) for x in steps)), pad(beta, (size, size), value=1.0)]
+
+
+def delta_segment_attention(
+    attention: Callable,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    log_decay: LogDecay,
+    beta: Tensor,
+    *,
+    border_states: BorderStates,
+    **kwargs,
+) -> tuple[Tensor, None]:
+    """`segment_attention` for `delta_attention`, of even heads and odd ones."""
+    with without_autocast(query):
+        inputs = with_states(query, key, value, log_decay, beta, border_states.forward, border_states.backward)
+        output, _ = attention(*inputs, **kwargs)
+        size = key.shape[-1]
+        return output[:, :, size:-size].to(value.dtype), None
