@@ -58,7 +58,7 @@ from .loading import LoadedModel, check_config
 from .mixers.mixer import Mixer, check_own_weights, init_own_weights, start_by_fan_in
 from .mixers.softmax import SlidingMixer, SoftmaxMixer, eager_softmax
 from .sequence.input_checks import check_inputs, check_one_row
-from .sequence.layout import Layout, text_layout
+from .sequence.layout import Layout, Memory, text_layout
 from .sequence.rotary import rotary_embeddings, rotary_tables
 from .sequence.scans import image_layout
 from .sequence.segments import SEGMENT_LENGTH, encode_in_segments, goes_in_segments
@@ -354,6 +354,7 @@ class LionModel(LionPreTrainedModel):
             layout = image_layout(self.config, hidden_states, patch_grid(self.config, pixel_values), is_real)
         for layer_type in self.config.layer_types_in_use - {"linear_attention"}:
             layout.masks[layer_type] = layout.mask(mixer_class(self.config, layer_type), self.config, hidden_states)
+        layout.memory = Memory() if find_mixer(self.config.mixer_type).has_memory else None
         layout.has_tiles = is_faster_in_tiles(self, hidden_states)
         layout.plan = CallPlan() if is_readable(hidden_states) else None
         kwargs.setdefault("output_attentions", self.config.output_attentions)

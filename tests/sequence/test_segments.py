@@ -148,7 +148,7 @@ def test_forward_of_long_texts_is_one_pass_where_more_is_asked(long_from_40):
     make_model("selective")(**inputs, position_ids=packed)
     seen = []
     hooked = make_model("selective")
-    hooked.layers[1].register_forward_hook(lambda layer, args, output: seen.append(output[0].shape))
+    hooked.layers[1].register_forward_hook(lambda layer, args, output: seen.append(output.shape))
     hooked(**inputs)
     assert seen == [(2, LENGTH, 32)]
     make_model("selective").train()(**inputs)

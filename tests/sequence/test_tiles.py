@@ -156,7 +156,7 @@ def test_what_waits_for_all_tokens_gets_them(small_tiles):
         assert seen == [2 * LENGTH] * 4
         seen.clear()
         whole = []
-        model.layers[1].register_forward_hook(lambda module, args, output: whole.append(output[0].shape[:2]))
+        model.layers[1].register_forward_hook(lambda module, args, output: whole.append(output.shape[:2]))
         model.layers[1].attention.register_forward_hook(lambda module, args, output: whole.append(output[0].shape[:2]))
         model(**inputs)
         assert whole == [(2, LENGTH)] * 2 and max(seen) <= 16

@@ -155,7 +155,7 @@ MUTANTS = [
     Mutant(
         "segments: states do not decay from segment to segment",
         "pass_borders",
-        "forward.append(torch.addcmul(states.forward, forward[-1], states.forward_factor))",
+        "forward.append(pass_through(forward[-1], states.forward_factor, states.forward))",
         "forward.append(states.forward + forward[-1])",
         "test_segments.py",
     ),

@@ -33,6 +33,7 @@ from transformers import (
 )
 
 from modeling_lion import linearize
+from modeling_lion.tokens import Tokens
 
 
 OPTIONS = ["--use_cpu", "--report_to", "none", "--dataloader_pin_memory", "False", "--disable_tqdm", "True"]
@@ -149,7 +150,7 @@ def test_the_error_is_that_of_outputs(mixer, far):
             wanted = (scores.softmax(-1) @ value).transpose(1, 2)
             head.branches = "linear"
         with torch.no_grad():
-            student, _ = head(query, key, value, is_real, 8**-0.5)
+            student, _ = head(query, key, value, Tokens(is_real).with_order(), 8**-0.5)
         head.branches = "both"
         student, wanted = student[is_real], wanted[is_real]
         expected = (student - wanted).square().sum() / (wanted - wanted.mean(0)).square().sum()
