@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 from transformers import PreTrainedConfig
 
-from ..attention.decay_mask import LogDecay, wide_dtype
+from ..attention.decay_mask import wide_dtype
 from ..attention.numerics import accumulation_dtype
 from ..attention.tracing import is_tracing
 from ..tokens import take_tokens
