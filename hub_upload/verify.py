@@ -327,8 +327,8 @@ def numerics_report(model: PreTrainedModel, samples: list[Tensor]) -> Numerics:
 def head_numbers(attention: LionAttention, hidden_states: Tensor, layout: Layout, *args, **kwargs) -> Tensor:
     """`(heads, 3)`: the smallest λ, the smallest |denominator|, the first token that is not finite (inf if none)."""
     query, key, value, log_decays = attention.mixer(hidden_states, layout).inputs
-    reference = partial(reference_attention, head_directions=attention.config.head_directions or "both")
-    reference = layout.along(reference, attention.mixer.joins)
+    one_scan = partial(reference_attention, head_directions=attention.config.head_directions or "both")
+    reference = layout.along(one_scan, attention.mixer.joins)
     _, weights = reference(query, key, value, log_decays, normalization="none")
     log_decay = log_decays.forward  # the same backward
     denominators = weights[0].sum(-1) * query.shape[-1] ** 0.5  # (heads, length)

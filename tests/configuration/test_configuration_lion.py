@@ -429,7 +429,7 @@ WRONG = [
     ({"rope_parameters": {}, "hidden_size": 36}, ["rope_parameters", "3 of the 3 channels", "num_attention_heads"]),
 ]
 WRONG_TYPES = [
-    ({"mixer_type": "luna2"}, ["mixer_type", "luna2", "lit", "decay", "selective", "softmax", "luna"]),
+    ({"mixer_type": "luna2"}, ["mixer_type", "luna2", "lit", "decay", "selective", "delta", "softmax", "luna"]),
     ({"luna_activation": "relu"}, ["luna_activation", "relu", "softmax", "softplus", "elu"]),
     ({"norm_position": "middle"}, ["norm_position", "middle", "pre", "post"]),
     ({"pooling": "max"}, ["pooling", "max", "cls", "mean"]),

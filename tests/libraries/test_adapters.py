@@ -56,10 +56,10 @@ def test_lora_trains_saves_loads_and_merges(mixer, saved, batch, tmp_path):
     config = peft.LoraConfig(task_type="SEQ_CLS", target_modules="all-linear", modules_to_save=whole)
     model = peft.get_peft_model(base, config)
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    assert any("decay" in name for name in trained) == (mixer in ("decay", "selective", "hybrid"))
+    assert any("decay" in name for name in trained) == (mixer in ("decay", "selective", "delta", "hybrid"))
     adapted = {name.split(".")[-4] for name in trained if ".lora_A." in name}
     assert adapted >= {"q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "down_proj"}
-    assert ("decay_proj" in adapted) == (mixer in ("selective", "hybrid"))
+    assert ("decay_proj" in adapted) == (mixer in ("selective", "delta", "hybrid"))
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     losses = train(model, batch)
     assert losses[-1] < losses[0] / 4
@@ -138,7 +138,7 @@ def test_quantised_weights(bits, dtype, mixer, saved, batch):
     )
     plain = AutoModelForSequenceClassification.from_pretrained(saved)
     decays = {name: parameter for name, parameter in model.named_parameters() if "decay" in name}
-    assert any(decays) == (mixer in ("decay", "selective", "hybrid"))
+    assert any(decays) == (mixer in ("decay", "selective", "delta", "hybrid"))
     for name, parameter in decays.items():  # as they were, not a bit less
         torch.testing.assert_close(parameter, plain.get_parameter(name), atol=0, rtol=0)
     layer = model.lion.layers[0]

@@ -259,7 +259,7 @@ def test_weight_decay_spares_the_decays(make_trainer, mixer):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mixer", ["decay", "selective"])
+@pytest.mark.parametrize("mixer", ["decay", "selective", "delta"])
 def test_bf16(make_trainer, mixer):
     model = seeded(LionForSequenceClassification, text_config(mixer, pooling="mean"))
     trainer = make_trainer(

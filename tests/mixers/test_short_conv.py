@@ -235,7 +235,7 @@ def test_patches_are_mixed_without_a_cls_token(use_cls_token, lengths, equal):
 
 
 @pytest.mark.axes(
-    linear_mixer=LINEAR_MIXERS,
+    linear_mixer=[*LINEAR_MIXERS, "delta"],
     kernel=["eager", "chunk", "rnn"],
     conv_kernel=[3, 7],
     head_directions=["both", "alternate"],
@@ -244,6 +244,8 @@ def test_padded_or_packed_sequences_equal_single_ones(
     linear_mixer, kernel, conv_kernel, head_directions, find_case, equal
 ):
     fields = {"conv_kernel": conv_kernel, "head_directions": head_directions}
+    if linear_mixer == "delta":
+        fields["head_directions"] = "alternate"
     model = find_case("LionForMaskedLM").model(linear_mixer, kernel, **fields)
     sequences = [torch.randint(1, 40, (1, n)) for n in (4, 1, 7, 2)]
     weights = [torch.randn(1, x.shape[1], 40, dtype=torch.float64) for x in sequences]

@@ -77,6 +77,7 @@ def test_gradients_reach_the_decays(encoder, mixer, kernel):
     decays = {name.partition("mixer.")[2]: grad for name, grad in grads.items() if "decay" in name}
     names = {"decay": {"decay.bias"}, "selective": {"decay_proj.weight", "decay_proj.bias"}}
     names["hybrid"] = names["selective"]
+    names["delta"] = {*names["selective"], "decay_beta.weight", "decay_beta.bias"}
     if mixer not in OTHERS_MIXERS:
         assert decays.keys() == names.get(mixer, set())
     for name, grad in decays.items():

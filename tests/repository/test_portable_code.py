@@ -217,7 +217,7 @@ refuses(transformers.AutoModel.from_pretrained, "`lion-bert` but Transformers do
 def test_without_hand_written_kernels_plain_operations_compute(tmp_path):
     """Kernels enter themselves; with their folders taken away, the model computes the same."""
     torch.manual_seed(0)
-    configs = [{"mixer_type": mixer} for mixer in ("lit", "decay", "selective")]
+    configs = [{"mixer_type": mixer} for mixer in ("lit", "decay", "selective", "delta")]
     configs.append({"layer_types": ["linear_attention", "sliding_attention"], "sliding_window": 2})
     configs.append({"num_key_heads": 1})
     ids, expected = torch.randint(1, 40, (2, 70)), []
@@ -245,7 +245,7 @@ assert not KERNELS, KERNELS
 ids, expected = torch.load("expected.pt")
 for n, logits in enumerate(expected):
     model = modeling_lion.LionForMaskedLM.from_pretrained(str(n)).eval()
-    for form in ("auto", "parallel", "chunk", "rnn") if n < 4 else ("auto",):
+    for form in ("auto", "parallel", "chunk", "rnn") if n < 5 else ("auto",):
         model.set_attn_implementation(form)
         torch.testing.assert_close(model(ids).logits, logits, atol=1e-4, rtol=1e-4)
 """

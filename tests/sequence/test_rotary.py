@@ -221,7 +221,9 @@ def test_padding_and_packing_change_nothing(mixer_type, kind, way, equal):
         equal(grad, expected[name], name)
 
 
-@pytest.mark.axes(positions=[None, "given"], kind=["yarn", "dynamic", "longrope"], mixer_type=LINEAR_MIXERS)
+@pytest.mark.axes(
+    positions=[None, "given"], kind=["yarn", "dynamic", "longrope"], mixer_type=[*LINEAR_MIXERS, "delta"]
+)
 def test_segments_go_on_counting(mixer_type, kind, positions, equal):
     model = make_model(mixer_type, (PARAMETERS | BY_LENGTH)[kind], max_position_embeddings=12)
     inputs = {"input_ids": torch.randint(1, 40, (2, 30)), "attention_mask": torch.ones(2, 30, dtype=torch.long)}

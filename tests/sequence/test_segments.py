@@ -36,10 +36,10 @@ def make_inputs(padding: str) -> dict[str, torch.Tensor]:
 @pytest.mark.axes(
     padding=["none", "left", "right", "interior"],
     norm_position=["pre", "post"],
-    mixer_type=["lit", "decay", "selective"],
+    mixer_type=["lit", "decay", "selective", "delta"],
 )
 def test_equals_forward(mixer_type, norm_position, padding):
-    directions = "alternate" if norm_position == "pre" else "both"
+    directions = "alternate" if norm_position == "pre" or mixer_type == "delta" else "both"
     model = make_model(mixer_type, norm_position=norm_position, head_directions=directions)
     inputs = make_inputs(padding)
     with torch.no_grad():

@@ -24,7 +24,7 @@ from modeling_lion import LionConfig, LionForQuestionAnswering, LionModel
 
 PROCESSES = 3
 LENGTH = 47  # slices of 15, 16 and 16 tokens
-MIXERS = ("lit", "decay", "selective")
+MIXERS = ("lit", "decay", "selective", "delta")
 HEADS = ("LionForMaskedLM", "LionForTokenClassification", "LionForSequenceClassification", "LionForMultipleChoice")
 HYBRID = {
     "layer_types": ["sliding_attention", "linear_attention"],
@@ -52,6 +52,7 @@ CASES = {
     **{f"windows of {window}, {padding} padding": HYBRID | {"sliding_window": window, "padding": padding}
        for window, padding in ((3, "none"), (3, "left"), (20, "right"))},
     "windows, checkpointing": HYBRID | {"sliding_window": 4, "checkpointing": True},
+    "delta, checkpointing": {"mixer_type": "delta", "checkpointing": True, "padding": "interior", "conv_kernel": 3},
     "heads that read one direction": {"head_directions": "alternate", "padding": "right"},
 }  # fmt: skip
 

@@ -1,0 +1,131 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The mixer "delta" (SPEC §14): what it computes in a model, what its configuration takes, and its parts."""
+
+import pytest
+import torch
+from conftest import TINY, TINY_IMAGE
+from delta_rule import delta_rule
+from huggingface_hub.errors import StrictDataclassError
+from torch.nn import functional as F
+
+from configuration_lion import LionConfig, lion_preset
+from modeling_lion import LionModel
+from modeling_lion.mixers.delta import plain_unit_length, unit_length
+from modeling_lion.sequence.layout import Layout
+from modeling_lion.sequence.scans import ImageLayout, scan_orders
+
+
+LENGTH = 11
+
+
+def first_attention(kernel="chunk", **fields):
+    config = LionConfig(**TINY | {"mixer_type": "delta"} | fields)
+    model = LionModel._from_config(config, attn_implementation=kernel).double().eval()
+    attention, found = model.layers[0].attention, []
+    attention.o_proj.register_forward_hook(lambda module, args, output: found.append(args[0]))
+    return attention, found
+
+
+def literal_inputs(mixer, hidden, largest=1.0):
+    """What SPEC §14 takes, from the weights: SiLU, then length 1; sigmoid of both gates."""
+    heads = lambda x: x.unflatten(-1, (-1, 8)).transpose(1, 2)
+    unit = lambda x: F.silu(heads(x)) / (F.silu(heads(x)).square().sum(-1, keepdim=True) + 1e-6).sqrt()
+    gate = lambda layer: (hidden @ layer.weight.T + layer.bias).transpose(1, 2)
+    log_decay, beta = F.logsigmoid(gate(mixer.decay_proj)), largest * torch.sigmoid(gate(mixer.decay_beta))
+    return unit(mixer.q_proj(hidden)), unit(mixer.k_proj(hidden)), heads(mixer.v_proj(hidden)), log_decay, beta
+
+
+@pytest.mark.parametrize("kernel", ["eager", "parallel", "chunk", "rnn"])
+@pytest.mark.parametrize("fields", [{}, {"normalization": "none"}, {"largest_beta": 2.0}], ids=str)
+def test_a_layer_is_what_the_definition_says(fields, kernel, equal):
+    attention, found = first_attention(kernel, conv_kernel=0, **fields)
+    mixer, hidden = attention.mixer, torch.randn(2, LENGTH, 16, dtype=torch.float64, requires_grad=True)
+    attention(hidden, Layout())
+    query, key, value, decay, beta = literal_inputs(mixer, hidden, fields.get("largest_beta", 1.0))
+    options = {"normalization": fields.get("normalization", "rms")}
+    expected = delta_rule(query, key, value, decay, decay, beta, **options).transpose(1, 2).flatten(2)
+    equal(found[0], expected)
+    weights = [hidden, *(p for name, p in mixer.named_parameters() if "conv" not in name)]
+    grad = torch.randn_like(expected)
+    gradients = (torch.autograd.grad(x, weights, grad, retain_graph=True) for x in (found[0], expected))
+    for actual, right in zip(*gradients, strict=True):
+        equal(actual, right)
+
+
+@pytest.mark.parametrize("kernel", ["eager", "chunk", "rnn"])
+@pytest.mark.parametrize("normalization", ["rms", "none"])
+def test_two_scans_of_an_image_have_a_mean(kernel, normalization, equal):
+    """Each along its curve with its own gates; the mean of both is normalised, and weights times values are it."""
+    fields = TINY_IMAGE | {"modality": "image", "patch_order": "snake", "conv_kernel": 0}
+    attention, found = first_attention(kernel, normalization=normalization, **fields)
+    scans = scan_orders("snake", 3, 4)
+    hidden = torch.randn(2, 13, 16, dtype=torch.float64)
+    _, weights, _ = attention(hidden, ImageLayout(scans=scans), output_attentions=True)
+    query, key, value, decay, beta = literal_inputs(attention.mixer, hidden)
+    decay = torch.cat((torch.zeros_like(decay[..., :1]), decay[..., 1:]), dim=-1)  # the CLS token does not decay
+    mean = 0
+    for order, own_decay, own_beta in zip(scans, decay.split(2, 1), beta.split(2, 1), strict=True):
+        tensors = (x[:, :, order] for x in (query, key, value, own_decay, own_decay, own_beta))
+        mean = mean + delta_rule(*tensors, normalization="none")[:, :, order.argsort()] / 2
+    if normalization == "rms":
+        mean = mean * (mean.square().mean(-1, keepdim=True) + 1e-5).rsqrt()
+    equal(found[-1], mean.transpose(1, 2).flatten(2))
+    equal((weights @ value).transpose(1, 2).flatten(2), found[-1])
+
+
+@pytest.mark.parametrize("name", ["lion-text-base", "lion-image-small"])
+def test_the_whole_recipe_comes_with_the_name(name):
+    config = lion_preset(name, mixer_type="delta")
+    found = config.feature_map, config.normalization, config.head_directions, config.conv_kernel, config.largest_beta
+    assert found == ("silu", "rms", "alternate", 3, 1.0)
+    assert LionConfig.from_dict(config.to_dict()).to_diff_dict() == config.to_diff_dict()
+    assert lion_preset(name).feature_map == "relu" and lion_preset(name).normalization == "sum"
+    given = lion_preset(name, mixer_type="delta", feature_map="identity", normalization="none")
+    assert (given.feature_map, given.normalization) == ("identity", "none")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"head_directions": "both"}, "`head_directions` is 'both' with `mixer_type` 'delta', .* give 'alternate'"),
+        ({"num_attention_heads": 1}, "`head_directions` is 'both' .* give 'alternate', and an even `num_attention_h"),
+        ({"normalization": "sum"}, "`normalization` is 'sum' with `mixer_type` 'delta', .*; give 'rms' or 'none'"),
+        ({"mixer_type": "lit", "normalization": "rms"}, "`normalization` is 'rms' .* 'lit', .*; give 'sum' or 'none'"),
+    ],
+)
+def test_what_it_does_not_have_is_refused(fields, message):
+    with pytest.raises(StrictDataclassError, match=message):
+        LionConfig(**TINY | {"mixer_type": "delta"} | fields)
+
+
+@pytest.mark.parametrize("largest", [0, -1, 2.1, float("nan")])
+def test_beta_is_at_most_2(largest):
+    with pytest.raises(ValueError, match="`largest_beta` is .*; give a number above 0, at most 2"):
+        LionModel(LionConfig(**TINY, mixer_type="delta", largest_beta=largest))
+
+
+def test_softmax_layers_do_not_ask_for_its_fields():
+    LionConfig(**TINY, mixer_type="delta", layer_types=["full_attention"] * 2, head_directions="both", conv_kernel=0)
+
+
+def test_there_is_no_report_of_a_mask():
+    with pytest.raises(ValueError, match="only linear attention that `lion_attention` computes has a decay mask"):
+        LionModel(LionConfig(**TINY, mixer_type="delta")).attention_report([0], input_ids=torch.tensor([[1, 2]]))
+
+
+def test_length_1(equal):
+    """With its gradients, also of a vector of 0, and differentiated twice."""
+    x = torch.randn(3, 5, 4, dtype=torch.float64)
+    x[0, 0] = 0
+    expected = x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt()
+    equal(unit_length(x), expected)
+    x.requires_grad_()
+    grad = torch.randn_like(x)
+    for function in (unit_length, plain_unit_length):
+        equal(function(x), expected)
+        equal(torch.autograd.grad(function(x), x, grad)[0], torch.autograd.grad(plain_unit_length(x), x, grad)[0])
+    assert torch.autograd.gradcheck(unit_length, x) and torch.autograd.gradgradcheck(unit_length, x)
+    for dtype in (torch.float16, torch.bfloat16):  # where squares would overflow, or lose their digits
+        wide = 1000 * torch.randn(7, 8)
+        error = unit_length(wide.to(dtype)).double() - F.normalize(wide.to(dtype).double(), dim=-1)
+        assert error.abs().max() <= torch.finfo(dtype).eps
