@@ -100,10 +100,3 @@ def test_decimal_numbers_have_rows():
         name: re.findall(r"\d+\.\d+", VERSIONS.sub("", " ".join(prose(text).split()))) for name, text in tied.items()
     }
     assert {name: found for name, found in numbers.items() if found} == {}
-
-
-def test_readme_has_few_numbers():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    names = r"MiniLM-L6-v2|Apache-2\.0"
-    numbers = NUMBER.findall(re.sub(names, "", prose(text)))
-    assert len(numbers) <= 30, numbers

@@ -1,7 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """The promises of the README and of the pages in docs/ are executed."""
 
-import ast
 import contextlib
 import doctest
 import inspect
@@ -85,10 +84,6 @@ def test_pages_have_code():
     assert sum(len(blocks_with_output(text)) for text in TEXTS.values()) >= 12
 
 
-def test_readme_is_short():
-    assert len(TEXTS["README.md"].splitlines()) <= 120
-
-
 def test_scripts_and_the_command_take_the_arguments(monkeypatch):
     """Commands in sentences, and those by launchers; tests/examples/test_commands.py parses the others as a whole."""
     text = "\n".join(TEXTS.values())
@@ -128,59 +123,14 @@ def test_make_targets_exist():
     assert [name for name in targets | named if not re.search(rf"^{name}:", makefile, flags=re.MULTILINE)] == []
 
 
-def test_every_page_is_in_the_navigation():
-    """What `make docs` would say, in less time."""
-    pages = {page.relative_to(ROOT / "docs").as_posix() for page in PAGES if page.is_relative_to(ROOT / "docs")}
-    named = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
-    assert pages <= named
-    assert {name for name in named - pages if not name.startswith("project/")} == set()
-
-
 def test_pages_that_code_names_exist():
     """Comments and docstrings, and what make and CI say."""
-    folders = (
-        "benchmarks",
-        "configuration_lion",
-        "examples",
-        "hub_upload",
-        "modeling_lion",
-        "retrieval",
-        "tests",
-        "tokenization",
-        "training",
-    )
-    files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".ipynb")]
+    files = [path for path in ROOT.glob("[!.]*/**/*") if path.suffix in (".py", ".ipynb") and path.is_file()]
     files += [ROOT / "Makefile", ROOT / "pyproject.toml", ROOT / "SPEC.md"]
     named = {
         (path.name, page) for path in files for page in re.findall(r"\bdocs/[\w/-]+\.md", path.read_text("utf-8"))
     }
     assert len(named) > 4 and [(name, page) for name, page in named if not (ROOT / page).exists()] == []
-
-
-def test_quoted_errors_exist():
-    """The messages of troubleshooting.md are in the code; those of other libraries say whose they are."""
-    quoted = re.findall(r"^\| (`` .*? ``|`[^`]+`) (\(\w+\) )?\|", TEXTS["docs/troubleshooting.md"], flags=re.MULTILINE)
-    ours = [
-        text.strip("` ").replace("…", "") if "`` " not in text else text[3:-3] for text, owner in quoted if not owner
-    ]
-    files = [
-        path
-        for folder in (
-            "configuration_lion",
-            "modeling_lion",
-            "hub_upload",
-            "retrieval",
-            "training",
-            "deploy",
-            "examples",
-        )
-        for path in (ROOT / folder).rglob("*.py")
-    ]
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in files]
-    texts = [
-        x.value for tree in trees for x in ast.walk(tree) if isinstance(x, ast.Constant) and isinstance(x.value, str)
-    ]
-    assert len(ours) > 15 and [text for text in ours if not any(text in x for x in texts)] == []
 
 
 def test_the_table_of_fields_is_complete():
