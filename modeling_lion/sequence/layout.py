@@ -51,7 +51,7 @@ class Layout:
         conv_borders: for short convolutions at borders inside rows; `None` if there are none.
         has_tiles: whether to compute token by token in tiles (sequence/tiles.py).
         plan: what attention of all layers shares (attention/plan.py); `None` if the layout is not of one call.
-        memory: what the layer before left; `None` in models without memory.
+        memory: a `Memory`, what the layer before left; `None` in models without one.
     """
 
     tokens: Tokens = field(default_factory=Tokens)
@@ -61,7 +61,7 @@ class Layout:
     conv_borders: ConvBorders | None = None
     has_tiles: bool = False
     plan: CallPlan | None = None
-    memory: Memory | None = None
+    memory: Any = None
 
     is_segment = False  # whether mixers see tokens outside of this layout
     border_states = None  # what mixers receive from the other segments
