@@ -220,7 +220,7 @@ class SlidingMixer(SoftmaxMixer):
         if tokens.is_real is None and tokens.cu_seqlens is None:
             return create_bidirectional_sliding_window_mask(config, hidden_states, None)
         # transformers' windows count padded tokens.
-        position = tokens.window_positions(hidden_states, reach).expand(len(hidden_states), -1)
+        position = tokens.window_positions(hidden_states, reach).expand(hidden_states.shape[0], -1)
         is_in_window = lambda b, h, q, k: (position[b, q] - position[b, k]).abs() <= reach
         return create_bidirectional_mask(config, hidden_states, tokens.is_real, and_mask_function=is_in_window)
 
