@@ -84,7 +84,7 @@ def linearized_attention(
     if cu_seq_lens_q is None:
         return attend(query, key, value, attention_mask)
     note_borders()
-    tokens = Tokens() if attention_mask is None else read_mask(attention_mask, len(query), has_window(kwargs))
+    tokens = Tokens() if attention_mask is None else read_mask(attention_mask, query.shape[0], has_window(kwargs))
     return attend_packed(attend, query, key, value, replace(tokens, cu_seqlens=cu_seq_lens_q))
 
 

@@ -257,7 +257,7 @@ class LinearBranch(nn.Module):
         log_decay = None
         if self.decay is not None:
             log_decay = self.decay(key.transpose(1, 2))
-            check_decay_shape(f"{type(self.decay).__name__}.forward", log_decay, len(key), *key.shape[1:3])
+            check_decay_shape(f"{type(self.decay).__name__}.forward", log_decay, *key.shape[:3])
         # A fixed decay stays a number per head: padding is outside of the real tokens.
         is_fixed = log_decay is not None and log_decay.dim() == 1
         features[1], folded = tokens.fold(features[1], None if is_fixed else log_decay)
