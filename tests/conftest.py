@@ -163,6 +163,16 @@ def repeatable():
 
 
 @pytest.fixture
+def hub(monkeypatch):
+    """A Hub without a network, for uploads."""
+    from hub_in_memory import HubInMemory
+
+    hub = HubInMemory()
+    monkeypatch.setattr("hub_upload_lion.publish.upload.HfApi", lambda: hub)
+    return hub
+
+
+@pytest.fixture
 def log():
     """The warnings that are logged in a test, a list of messages; nothing logged once stays silent."""
     messages = []

@@ -13,7 +13,7 @@ import huggingface_hub
 import pytest
 from deploy_lion.cli import main
 from hub_checkpoints import TEXTS, image_checkpoint, text_checkpoint, text_tokenizer
-from hub_in_memory import HubInMemory, as_downloaded, refusal
+from hub_in_memory import as_downloaded, refusal
 from hub_upload_lion import UploadError, create_bundle, push_folder, upload_checkpoint
 from hub_upload_lion.checkpoint import load_model
 from hub_upload_lion.publish import upload as upload_module
@@ -36,13 +36,6 @@ def bundle(tmp_path_factory):
     folder = tmp_path_factory.mktemp("upload")
     text_checkpoint(folder / "text")
     return create_bundle(folder / "text", folder / "bundle", license="apache-2.0", name="me/lion").folder
-
-
-@pytest.fixture
-def hub(monkeypatch):
-    hub = HubInMemory()
-    monkeypatch.setattr(upload_module, "HfApi", lambda: hub)
-    return hub
 
 
 @pytest.fixture

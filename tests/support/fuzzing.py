@@ -15,6 +15,7 @@ from conftest import MIXERS, TINY, mixer_fields
 from hypothesis import strategies as st
 from torch import Tensor
 
+from configuration_lion.registry import find_mixer
 from modeling_lion import LionConfig, LionModel
 from modeling_lion.attention.decay_mask import LogDecay, decay_mask, finite_log_decay, over_tokens
 from modeling_lion.attention.implementation_names import attention_names
@@ -314,7 +315,8 @@ def model_problems(draw, max_length: int = 24) -> ModelProblem:
     """Every mixer in every kernel that computes it, on text padded or packed in any way."""
     mixer = draw(st.sampled_from(MIXERS))
     feature_map = draw(st.sampled_from(["silu_norm", "elu", "relu", "identity"]))
-    heads = draw(st.sampled_from([1, 2, 4, 8]))
+    choices = {} if mixer == "hybrid" else find_mixer(mixer).choices
+    heads = draw(st.sampled_from([2, 4, 8] if "head_directions" in choices else [1, 2, 4, 8]))
     rope = draw(st.sampled_from([None, {}, {"rope_theta": 100.0}, {"rope_type": "linear", "factor": 2.0}]))
     layout = draw(st.sampled_from(["left", "right", "interior", "packed"]))
     has_convolution = mixer not in ("softmax", "luna")
@@ -337,6 +339,9 @@ def model_problems(draw, max_length: int = 24) -> ModelProblem:
         "luna_tie_kv": draw(st.booleans()),
         "qkv_bias": draw(st.booleans()),
     }
+    if choices:  # with the mixer's own feature map
+        fields |= {name: draw(st.sampled_from(possible)) for name, possible in choices.items()}
+        fields["feature_map"] = find_mixer(mixer).defaults["feature_map"]
     return ModelProblem(
         fields=fields,
         kernel=draw(st.sampled_from([*attention_names(LionConfig(**(TINY | fields))), "auto"])),
