@@ -28,10 +28,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from ..attention.custom_operator import attention_operator
-from ..attention.decay_mask import LOG2_E, LONGEST_CHUNK, LogDecay, cut_evenly, is_per_head, over_tokens
+from ..attention.decay_mask import LOG2_E, LONGEST_CHUNK, LogDecay, cut_evenly, is_per_head, over_tokens, reads_forward
 from ..attention.delta_plain import LEAST_LOG_DECAY, RMS_EPS, delta_chunk_body, run_delta_body
 from ..attention.kernels import register_kernels
 from ..attention.numerics import accumulation_dtype
@@ -45,17 +44,41 @@ PAIRS_AT_ONCE = 16
 CUT = -(2.0**14)
 
 
+class Part(NamedTuple):
+    """
+    A slice of the (batch, head) pairs.
+
+    Attributes:
+        rows: of the batch.
+        heads: from an even head on, to an even one or the last.
+    """
+
+    rows: slice
+    heads: slice
+
+    def ways(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Of `(b, h, ...)` the heads of the slice that read forward, and those that read backward."""
+        first, end = self.heads.start, self.heads.stop
+        return x[self.rows, first:end:2], x[self.rows, first + 1 : end : 2]
+
+    def of_gates(self, x: Tensor) -> Tensor:
+        """Of `(ways, b, heads of each, ...)` the slice, `(p, ...)`, forward heads first."""
+        first, end = self.heads.start, self.heads.stop
+        if (end - first) % 2 == 0:
+            return x[:, self.rows, first // 2 : end // 2].flatten(0, 2)
+        pairs = x[0, self.rows, first // 2 : end // 2 + 1], x[1, self.rows, first // 2 : end // 2]
+        return torch.cat([way.flatten(0, 1) for way in pairs])
+
+
 class DeltaCut:
     """
-    How the work is cut, the same for all layers of a call: into slices, some rows of the batch and some heads, as many
-    forward ones as backward ones; and into steps.
+    How the work is cut, into slices and steps: the same for all layers of a call.
 
     Attributes:
         sizes: the tokens of each step, as many in all but the last one.
-        parts: for each slice the rows, and for each way, forward and backward, the heads among those that read so.
-        summing: for each way, a matrix of zeros and ones, `(c, 2c)`: log decays `(..., c)` times it are the sums
-            before each token, in the direction of the head, and those from it on.
-        hidden: for each way -inf where a query does not see a key, otherwise 0, `(c, c)`.
+        summing: for each way, a matrix of zeros and ones, `(2, c, 2c)`: log decays `(..., c)` times it are the
+            sums before each token, in the direction of the head, and those from it on.
+        hidden: for each way -inf where a query does not see a key, otherwise 0, `(2, 1, c, c)`.
     """
 
     def __init__(self, query: Tensor, value: Tensor, chunk_size: int):
@@ -68,45 +91,52 @@ class DeltaCut:
         some_heads = min(heads, PAIRS_AT_ONCE // 2 * 2)
         some_rows = max(1, PAIRS_AT_ONCE // some_heads)
         self.parts = [
-            (slice(row, row + some_rows), (slice(head // 2, (end + 1) // 2), slice(head // 2, end // 2)))
+            Part(slice(row, min(row + some_rows, batch)), slice(head, min(head + some_heads, heads)))
             for row in range(0, batch, some_rows)
-            for head, end in ((first, min(first + some_heads, heads)) for first in range(0, heads, some_heads))
+            for head in range(0, heads, some_heads)
         ]
         token = torch.arange(self.chunk)
         before = token.unsqueeze(1) < token
-        ways = (before, ~before), (before.T, ~before.T)
-        self.summing = [torch.cat(way, dim=1).double() for way in ways]
-        self.hidden = [torch.zeros(before.shape).masked_fill(x, -torch.inf) for x in (before, before.T)]
-        self.hidden = [x.to(self.scratch.dtype) for x in self.hidden]
+        forward, backward = (torch.cat((x, ~x), dim=1) for x in (before, before.T))
+        self.summing = torch.stack((forward, backward)).double()
+        self.log2_summing = self.summing * LOG2_E
+        hidden = torch.stack((before, before.T)).unsqueeze(1)
+        self.hidden = torch.zeros(hidden.shape, dtype=self.scratch.dtype).masked_fill(hidden, -torch.inf)
 
-    def in_steps(self, x: Tensor, like: Tensor, way: int) -> Tensor:
-        """The heads of a way of `(1 or b, 1 or h, l)` as `(b, its heads, steps, c)`, in the order of their steps."""
-        x = x.expand(*like.shape[:3])[:, way::2]
-        if way == 0:
-            return pad(x, (0, self.chunk - self.last)).unflatten(2, (-1, self.chunk))
-        last, others = x[:, :, None, : self.last], x[..., self.last :].unflatten(2, (-1, self.chunk))
-        return torch.cat((others.flip(2), pad(last, (0, self.chunk - self.last))), dim=2)
+    def in_steps(self, forward: Tensor, backward: Tensor, like: Tensor) -> Tensor:
+        """
+        The even heads of `forward` and the odd ones of `backward`, both `(1 or b, 1 or h, l)`, as `(2, b, heads of
+        each, steps, c)`, in the order of their steps; of an odd number of heads, the last one is there twice.
+        """
+        steps, chunk, last = len(self.sizes), self.chunk, self.last
+        first, second = forward.expand(*like.shape[:3])[:, ::2], backward.expand(*like.shape[:3])[:, 1::2]
+        out = forward.new_zeros(2, *first.shape[:2], steps, chunk)
+        out[0].flatten(2)[..., : self.length] = first
+        own = out[1, :, : second.shape[1]]
+        own[:, :, -1, :last] = second[..., :last]
+        own[:, :, :-1] = second[..., last:].unflatten(2, (steps - 1, chunk)).flip(2)
+        return out
 
-    def out_of_steps(self, ways: list[Tensor]) -> Tensor:
-        """`in_steps`, back, of both ways: `(b, h, l)`."""
-        ahead, back = ways
-        out = ahead.new_empty(len(ahead), ahead.shape[1] + back.shape[1], self.length)
-        out[:, ::2] = ahead.flatten(2)[..., : self.length]
-        out[:, 1::2, : self.last] = back[:, :, -1, : self.last]
-        out[:, 1::2, self.last :] = back[:, :, :-1].flip(2).flatten(2)
+    def out_of_steps(self, x: Tensor, heads: int) -> Tensor:
+        """`in_steps`, back: `(b, h, l)`."""
+        own = x[1, :, : heads // 2]
+        out = x.new_empty(x.shape[1], heads, self.length)
+        out[:, ::2] = x[0].flatten(2)[..., : self.length]
+        out[:, 1::2, : self.last] = own[:, :, -1, : self.last]
+        out[:, 1::2, self.last :] = own[:, :, :-1].flip(2).flatten(2)
         return out
 
 
 class Gates(NamedTuple):
     """
-    Decays and β of the heads of one way, in steps; of a layer, or of a slice, where `(b, heads)` are `p` pairs.
+    Decays and β in steps: of a layer, `(2, b, heads of each way, steps, ...)`, or of a step of a slice, `(p, ...)`.
 
     Attributes:
         beta, from_start, to_end: β, and the decays from the start of a chunk to each token and from each token to its
-            end, `(b, heads, steps, c, 1)`.
-        queries, keys: whose product is the exponent of the mask in base 2, `(b, heads, steps, c, 4)` and `(b, heads,
-            steps, 4, c)`: sums of log decays before each token, in two parts, so that the difference of two sums has
-            all digits of the smaller one.
+            end, `(..., c, 1)`.
+        queries, keys: whose product is the exponent of the mask in base 2, `(..., c, 4)` and `(..., 4, c)`: sums of
+            log decays before each token, in two parts, so that the difference of two sums has all digits of the
+            smaller one.
         keys_with_beta: likewise, for a mask times β of the keys.
     """
 
@@ -118,27 +148,28 @@ class Gates(NamedTuple):
     keys_with_beta: Tensor
 
 
-def gates_of(cut: DeltaCut, log_decay: Tensor, beta: Tensor, like: Tensor, way: int) -> Gates:
-    steps, beta = cut.in_steps(log_decay, like, way), cut.in_steps(beta, like, way)
+def gates_of(cut: DeltaCut, forward: Tensor, backward: Tensor, beta: Tensor, like: Tensor) -> Gates:
+    steps = cut.in_steps(*over_tokens(LogDecay(forward, backward), like), like)
+    beta = cut.in_steps(beta, beta, like)
     is_cut = steps < LEAST_LOG_DECAY
-    sums = steps.masked_fill(is_cut, 0).double() @ cut.summing[way].mul(LOG2_E)
+    has_cuts = is_cut.any()
+    # Both ways at once: `(2, b * heads * steps, c)` times `(2, c, 2c)`.
+    sums = torch.bmm((steps.masked_fill(is_cut, 0) if has_cuts else steps).flatten(1, 3).double(), cut.log2_summing)
     whole = sums.round()
-    rest = (sums - whole).to(beta.dtype)
-    if is_cut.any():
-        whole += (is_cut.double() @ cut.summing[way]) * CUT
-    whole = whole.to(beta.dtype)
-    from_start, to_end = (whole + rest).exp2_().unsqueeze(-1).chunk(2, dim=-2)
-    whole, rest = whole[..., : cut.chunk], rest[..., : cut.chunk]
-    one = torch.ones_like(rest)
-    keys, with_beta = (torch.stack((one, -whole, one, x), dim=-2) for x in (-rest, beta.log2() - rest))
-    queries = torch.stack((whole, one, rest, one), dim=-1)
-    return Gates(beta.unsqueeze(-1), from_start, to_end, queries, keys, with_beta)
-
-
-def gates_of_ways(cut: DeltaCut, forward: Tensor, backward: Tensor, beta: Tensor, like: Tensor) -> list[Gates]:
-    """The gates of the heads that read forward, and of those that read backward."""
-    log_decays = over_tokens(LogDecay(forward, backward), like)
-    return [gates_of(cut, x, beta, like, way) for way, x in enumerate(log_decays)]
+    rest = sums.sub_(whole).to(beta.dtype)
+    if has_cuts:
+        whole.add_(torch.bmm(is_cut.flatten(1, 3).double(), cut.summing), alpha=CUT)
+    whole, rest = (x.view(*steps.shape[:-1], 2, cut.chunk) for x in (whole.to(beta.dtype), rest))
+    factors = (whole + rest).exp2_().unsqueeze(-1)
+    whole, rest = whole[..., 0, :], rest[..., 0, :]
+    queries = torch.ones((*steps.shape, 4), dtype=beta.dtype)
+    queries[..., 0], queries[..., 2] = whole, rest
+    keys = torch.ones((2, *steps.shape[:-1], 4, cut.chunk), dtype=beta.dtype)
+    torch.neg(whole, out=keys[0, ..., 1, :])
+    torch.neg(rest, out=keys[0, ..., 3, :])
+    keys[1, ..., 1, :] = keys[0, ..., 1, :]
+    torch.sub(beta.log2(), rest, out=keys[1, ..., 3, :])
+    return Gates(beta.unsqueeze(-1), factors[..., 0, :, :], factors[..., 1, :, :], queries, *keys)
 
 
 Ways = tuple[Tensor, Tensor]
@@ -149,34 +180,39 @@ class Pairs:
     The pairs of a slice, first those that read forward.
 
     Attributes:
-        gates: of each step, `(p, m, ...)` and `(p, 4, m)`.
+        gates: of each step.
         size, num_forward: how many pairs there are, and how many of them read forward.
+        hidden: `DeltaCut.hidden` of each pair, `(p, c, c)`.
     """
 
-    def __init__(self, cut: DeltaCut, ways: list[Gates], part: tuple[slice, tuple[slice, slice]]):
-        self.cut, self.scratch = cut, cut.scratch
-        self.rows, self.heads = part
-        found = []
-        for of_ways in zip(*ways, strict=True):
-            of_pairs = [x[self.rows, heads].flatten(0, 1) for x, heads in zip(of_ways, self.heads, strict=True)]
-            found.append(torch.cat(of_pairs).unbind(1))
-            self.num_forward, self.size = len(of_pairs[0]), sum(map(len, of_pairs))
-        self.gates = [Gates(*x) for x in zip(*found, strict=True)]
-        *tokens, keys, keys_with_beta = self.gates[-1]
-        self.gates[-1] = Gates(
-            *(x[:, : cut.last] for x in tokens), *(x[..., : cut.last] for x in (keys, keys_with_beta))
-        )
+    def __init__(self, cut: DeltaCut, gates: Gates, part: Part):
+        self.cut, self.part, self.scratch = cut, part, cut.scratch
+        of_steps = [part.of_gates(x).unbind(1) for x in gates]
+        self.gates = [Gates(*x) for x in zip(*of_steps, strict=True)]
+        if cut.last < cut.chunk:
+            *tokens, keys, with_beta = self.gates[-1]
+            keys = [x[..., : cut.last] for x in (keys, with_beta)]
+            self.gates[-1] = Gates(*(x[:, : cut.last] for x in tokens), *keys)
+        rows, heads = part.rows.stop - part.rows.start, part.heads.stop - part.heads.start
+        self.size, self.num_forward = rows * heads, rows * (heads - heads // 2)
+        self.hidden = self.scratch("hidden", self.size, cut.chunk, cut.chunk)
+        for own, way in zip(self.split(self.hidden), cut.hidden, strict=True):
+            own.copy_(way)
+
+    def split(self, x: Tensor) -> Ways:
+        """`(p, ...)`: the pairs that read forward, and those that read backward."""
+        return x[: self.num_forward], x[self.num_forward :]
 
     def steps(self, x: Tensor) -> list[Ways]:
         """`(b, h, l, ...)` by steps: the tokens of each way, `(rows, heads, m, ...)`."""
-        ahead, back = x[self.rows, ::2][:, self.heads[0]], x[self.rows, 1::2][:, self.heads[1]]
-        sizes = self.cut.sizes
+        (ahead, back), sizes = self.part.ways(x), self.cut.sizes
+        if len(sizes) == 1:
+            return [(ahead, back)]
         return list(zip(ahead.split(sizes, dim=2), back.split(sizes[::-1], dim=2)[::-1], strict=True))
 
     def match(self, ways: Ways, pairs: Tensor) -> list[tuple[Tensor, Tensor]]:
         """For each way, its tokens and the part of `(p, m, ...)` that is theirs, in the same shape."""
-        own = pairs[: self.num_forward], pairs[self.num_forward :]
-        return [(tokens, x.view(tokens.shape)) for tokens, x in zip(ways, own, strict=True)]
+        return [(tokens, x.view(tokens.shape)) for tokens, x in zip(ways, self.split(pairs), strict=True)]
 
     def read(self, ways: Ways, out: Tensor) -> Tensor:
         """The tokens of a step in `out`, `(p, m, ...)`."""
@@ -206,11 +242,7 @@ class Pairs:
         """The mask of a step, `(p, 1, m, m)`, from its `Gates`."""
         m = queries.shape[1]
         out = self.memory("mask", m, m)
-        for part, hidden in zip(
-            (slice(self.num_forward), slice(self.num_forward, None)), self.cut.hidden, strict=True
-        ):
-            own = out[part]
-            torch.baddbmm(hidden[:m, :m].expand_as(own), queries[part], keys[part], out=own)
+        torch.baddbmm(self.hidden[:, :m, :m], queries, keys, out=out)
         return out.exp2_().unsqueeze(1)
 
     def scores(self, x: Tensor, mask: Tensor) -> Tensor:
@@ -222,10 +254,9 @@ class Pairs:
 
     def solve_(self, reads: Tensor, x: Tensor, transposes: bool = False) -> Tensor:
         """(I + K)⁻¹ x in place of x, `(p, m, e)`, for K `(p, m, m)`, or the transpose of such; with any diagonal."""
-        for upper, part in enumerate((slice(self.num_forward), slice(self.num_forward, None))):
-            own = x[part]
+        for upper, (of_way, own) in enumerate(zip(self.split(reads), self.split(x), strict=True)):
             options = {"upper": bool(upper) != transposes, "unitriangular": True}
-            torch.linalg.solve_triangular(reads[part], own, out=own, **options)
+            torch.linalg.solve_triangular(of_way, own, out=own, **options)
         return x
 
     def solve_values(self, gates: Gates, x: Tensor, scores: Tensor, state: Tensor | None, n: Tensor) -> Tensor | None:
@@ -241,8 +272,8 @@ class Pairs:
 
     def through(self, s: int) -> Tensor:
         """The decay of a state that passes step s, `(p, 1, 1)`."""
-        to_end = self.gates[s].to_end
-        return torch.cat((to_end[: self.num_forward, :1], to_end[self.num_forward :, -1:]))
+        ahead, back = self.split(self.gates[s].to_end)
+        return torch.cat((ahead[:, :1], back[:, -1:]))
 
     def next_state(self, s: int, key: Tensor, n: Tensor, state: Tensor | None, out: Tensor) -> Tensor:
         """The state behind step s, in `out`, which may be `state`."""
@@ -257,9 +288,9 @@ def compute_delta(query, key, value, forward, backward, beta, chunk_size, divisi
     cut = planned(plan, DeltaCut, query, value, options=(chunk_size,))
     output = torch.empty_like(value, dtype=cut.scratch.dtype)
     denominator = query.new_empty((*query.shape[:3], 1), dtype=cut.scratch.dtype)
-    ways, value_dim = gates_of_ways(cut, forward, backward, beta, query), value.shape[-1]
+    of_layer, value_dim = gates_of(cut, forward, backward, beta, query), value.shape[-1]
     for part in cut.parts:
-        pairs, state = Pairs(cut, ways, part), None
+        pairs, state = Pairs(cut, of_layer, part), None
         memory = cut.scratch("state", pairs.size, query.shape[-1], value_dim)
         of_steps = zip(pairs.gates, *map(pairs.steps, (query, key, value, output, denominator)), strict=True)
         for s, (gates, q, k, v, out, root) in enumerate(of_steps):
@@ -364,8 +395,9 @@ class DeltaGradients:
         if self.needs_decay:
             product = torch.mul(self.d_state, state, out=scratch("product of states", *state.shape))
             d_through = product.sum((1, 2)).mul_(through.flatten())
-            d_to_end[: pairs.num_forward, 0] += d_through[: pairs.num_forward]
-            d_to_end[pairs.num_forward :, -1] += d_through[pairs.num_forward :]
+            (ahead, back), (d_ahead, d_back) = pairs.split(d_to_end), pairs.split(d_through)
+            ahead[:, 0] += d_ahead
+            back[:, -1] += d_back
         self.d_state.mul_(through).baddbmm_(x.transpose(1, 2), delta)
 
 
@@ -390,11 +422,11 @@ def compute_delta_gradients(
     division, head_directions, needs_decay, plan=None,
 ):  # fmt: skip
     cut = planned(plan, DeltaCut, query, value, options=(chunk_size,))
-    ways, value_dim = gates_of_ways(cut, forward, backward, beta, query), value.shape[-1]
+    gates, value_dim, heads = gates_of(cut, forward, backward, beta, query), value.shape[-1], query.shape[1]
     gradients = [torch.empty_like(x) for x in (query, key, value)]
-    d_ways = [x.queries.new_empty(*x.queries.shape[:3], 3, cut.chunk) for x in ways]
+    d_gates = gates.queries.new_zeros(*gates.queries.shape[:4], 3, cut.chunk)
     for part in cut.parts:
-        pairs = Pairs(cut, ways, part)
+        pairs = Pairs(cut, gates, part)
         own = DeltaGradients(pairs, *states_of_delta(pairs, key, value), needs_decay)
         tensors = grad, query, key, output, denominator.unsqueeze(-1), *gradients
         of_steps = list(enumerate(zip(*map(pairs.steps, tensors), strict=True)))
@@ -415,28 +447,23 @@ def compute_delta_gradients(
             own.through_state(s, x, delta, dx)
             pairs.write(dk, added.add_(dx[:, :m]))
             pairs.write(dq, dx[:, m:])
-        for d_way, heads, of_way in zip(
-            d_ways, pairs.heads, own.d_gates.split((pairs.num_forward, pairs.size - pairs.num_forward)), strict=True
-        ):
-            d_way[pairs.rows, heads] = of_way.view(d_way[pairs.rows, heads].shape)
+        for way, d in enumerate(pairs.split(own.d_gates)):
+            first, rows = part.heads.start // 2, part.rows
+            some = d_gates[way, rows, first : first + len(d) // (rows.stop - rows.start)]
+            some.copy_(d.view(some.shape))
     cut.scratch.release()
-    d_beta = cut.out_of_steps([d[..., 0, :] for d in d_ways])
+    d_beta_steps, *d_sums = d_gates.unbind(-2)
+    d_beta = cut.out_of_steps(d_beta_steps, heads)
     if not needs_decay:
         return *gradients, grad.new_empty(0), grad.new_empty(0), d_beta
-    return *gradients, *gradients_of_steps(cut, [d[..., 1:, :] for d in d_ways], forward, backward), d_beta
-
-
-def gradients_of_steps(cut: DeltaCut, d_ways: list[Tensor], forward: Tensor, backward: Tensor) -> list[Tensor]:
-    """
-    The gradients of the log decays, in the shapes of `forward` and `backward`, from those of their sums before and
-    from each token, `(b, heads, steps, 2, c)` for each way: each step has what crosses it inside a chunk.
-    """
-    d_steps = [d.double().flatten(-2) @ summing.T for d, summing in zip(d_ways, cut.summing, strict=True)]
-    gradients = []
-    for way, x in enumerate((forward, backward)):
-        d = cut.out_of_steps([d if n == way else torch.zeros_like(d) for n, d in enumerate(d_steps)])
+    # Each step has what crosses it inside a chunk.
+    d_steps = torch.bmm(torch.cat(d_sums, dim=-1).flatten(1, 3).double(), cut.summing.mT)
+    d_steps = cut.out_of_steps(d_steps.view(d_beta_steps.shape), heads)
+    is_forward = reads_forward(heads).view(-1, 1)
+    for x, is_read in ((forward, is_forward), (backward, ~is_forward)):
+        d = d_steps.where(is_read, 0)
         gradients.append((d.sum((0, 2)) if is_per_head(x) else d.sum_to_size(x.shape)).to(x.dtype))
-    return gradients
+    return *gradients, d_beta
 
 
 cpu_delta = attention_operator(
