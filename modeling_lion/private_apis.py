@@ -71,6 +71,19 @@ def forget_weight_conversions(model: PreTrainedModel) -> None:
     model._weight_conversions = None
 
 
+def scan(step: Callable, first: Tensor, inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+    """
+    A loop that a graph keeps as one, also for a number of steps that is known at run time only: `step(state, inputs of
+    a step)` returns the next state and an output. torch has no public loop over tensors that exporters write.
+
+    Returns:
+        The last state, and the outputs of all steps.
+    """
+    from torch._higher_order_ops.scan import scan as scan_operator  # lazily: few graphs have one
+
+    return scan_operator(step, first, inputs)
+
+
 # Whether `torch.func` transforms are active, for which custom operators have no rules. torch has no public way.
 is_torch_func_active = torch._C._are_functorch_transforms_active
 # How many modes see every operator before it computes, such as those that count operators, trace them or compute

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from .decay_mask import NO_DECAY, LogDecay, finite_log_decay
+from .delta_graph import graph_delta_body
 from .delta_plain import (
     back_in_order,
     delta_chunk_body,
@@ -31,6 +32,7 @@ from .kernels import KERNELS, backend_of
 from .lion_attention import check_arguments
 from .numerics import accumulation_dtype, without_autocast
 from .plan import CallPlan, planned
+from .tracing import is_exporting, is_symbolic
 
 
 DELTA_BODIES = {"parallel": delta_parallel_body, "chunk": delta_chunk_body, "rnn": delta_rnn_body}
@@ -115,12 +117,16 @@ def reference_delta(
 
 
 def choose_delta(query: Tensor, value: Tensor, form: str) -> tuple[Callable | None, Callable | None, Callable | None]:
-    """As `choose` of `lion_attention`. Chunks are fastest at every length: a short text is one chunk."""
+    """
+    As `choose` of `lion_attention`. Chunks are fastest at every length: a short text is one chunk. A graph for every
+    length has nothing else.
+    """
     form = "chunk" if form == "auto" else form
     operator = KERNELS.get((backend_of(query, value), f"delta_{form}"))
     if operator is not None:
         return operator, operator.without_dispatcher(query), None
-    return None, None, DELTA_BODIES[form]
+    is_graph = is_exporting() or is_symbolic(query.shape[2])
+    return None, None, graph_delta_body if is_graph else DELTA_BODIES[form]
 
 
 def check_beta(beta: Tensor | None, query: Tensor) -> None:

@@ -2,10 +2,10 @@
 """
 The gated delta rule (SPEC §14) in chunks, a hand-written kernel for the CPU. O(L·C·D + L·D²) time, O(L·D) memory.
 
-Heads that read backward are computed as those that read forward, with their tokens from the last to the first: this
-order of a head is its reading order. A step takes the next chunk of all (batch, head) pairs of a slice, forward and
-backward ones, and the states that reach it, S. With x = [k; q], a chunk of keys above one of queries, M the mask of
-the chunk (1 on the diagonal, 0 above it), β, and the decays from its start, s, to its end, e, and through it, g:
+A step takes the next chunk of all (batch, head) pairs of a slice, of those that read forward and, from the end of the
+sequence on, of those that read backward, and the states that reach it, S. With x = [k; q], a chunk of keys above one
+of queries, M the mask of the chunk (1 on the diagonal, 0 above it, or below it where heads read backward), β, and the
+decays from its start, s, to its end, e, and through it, g, in the direction of the head:
 
     [K₀; Q₀] = (x kᵀ) ∘ M                    (I + K₀ β) n = v - s k S        N = β n
     y = Q₀ N + s q S                         S ← g S + kᵀ e N
@@ -45,236 +45,273 @@ CUT = -(2.0**14)
 
 
 class Part(NamedTuple):
-    """A slice: some rows of the batch, and an even number of heads, but for the last ones."""
+    """
+    A slice of the (batch, head) pairs.
+
+    Attributes:
+        rows: of the batch.
+        heads: from an even head on, to an even one or the last.
+    """
 
     rows: slice
     heads: slice
 
-    def of(self, x: Tensor) -> Tensor:
-        return x[self.rows, self.heads]
+    def ways(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Of `(b, h, ...)` the heads of the slice that read forward, and those that read backward."""
+        first, end = self.heads.start, self.heads.stop
+        return x[self.rows, first:end:2], x[self.rows, first + 1 : end : 2]
+
+    def of_gates(self, x: Tensor) -> Tensor:
+        """Of `(ways, b, heads of each, ...)` the slice, `(p, ...)`, forward heads first."""
+        first, end = self.heads.start, self.heads.stop
+        if (end - first) % 2 == 0:
+            return x[:, self.rows, first // 2 : end // 2].flatten(0, 2)
+        pairs = x[0, self.rows, first // 2 : end // 2 + 1], x[1, self.rows, first // 2 : end // 2]
+        return torch.cat([way.flatten(0, 1) for way in pairs])
 
 
 class DeltaCut:
     """
-    How the work is cut, into slices and steps, the same for all layers of a call.
+    How the work is cut, into slices and steps: the same for all layers of a call.
 
     Attributes:
-        steps: for each step the tokens of the pairs that read forward, and of those that read backward.
-        chunk: the tokens of a step, but for the last one.
-        summing: a matrix of zeros and ones, `(c, 2c)`: log decays `(..., c)` times it are their sums before each token
-            and from it on.
-        above: -inf above the diagonal, `(c, c)`.
+        sizes: the tokens of each step, as many in all but the last one.
+        summing: for each way, a matrix of zeros and ones, `(2, c, 2c)`: log decays `(..., c)` times it are the
+            sums before each token, in the direction of the head, and those from it on.
+        hidden: for each way -inf where a query does not see a key, otherwise 0, `(2, 1, c, c)`.
     """
 
     def __init__(self, query: Tensor, value: Tensor, chunk_size: int):
-        batch, self.heads, self.length, _ = query.shape
+        batch, heads, self.length, _ = query.shape
         self.scratch = Scratch(query)
+        self.root_eps = torch.tensor(RMS_EPS**0.5, dtype=self.scratch.dtype)
         num_steps, self.chunk = cut_evenly(self.length, min(chunk_size, LONGEST_CHUNK))
-        ends = [*range(self.chunk, self.length, self.chunk), self.length]
-        firsts = [0, *ends[:-1]]
-        self.steps = [
-            (slice(first, end), slice(self.length - end, self.length - first))
-            for first, end in zip(firsts, ends, strict=True)
-        ]
-        some_heads = min(self.heads, PAIRS_AT_ONCE // 2 * 2)
+        self.last = self.length - (num_steps - 1) * self.chunk
+        self.sizes = [self.chunk] * (num_steps - 1) + [self.last]
+        some_heads = min(heads, PAIRS_AT_ONCE // 2 * 2)
         some_rows = max(1, PAIRS_AT_ONCE // some_heads)
         self.parts = [
-            Part(slice(row, row + some_rows), slice(head, head + some_heads))
+            Part(slice(row, min(row + some_rows, batch)), slice(head, min(head + some_heads, heads)))
             for row in range(0, batch, some_rows)
-            for head in range(0, self.heads, some_heads)
+            for head in range(0, heads, some_heads)
         ]
         token = torch.arange(self.chunk)
-        is_added = token.unsqueeze(1) < token, token.unsqueeze(1) >= token
-        self.summing = torch.cat(is_added, dim=1).double()
-        self.above = torch.full((self.chunk, self.chunk), -torch.inf, dtype=self.scratch.dtype).triu_(1)
+        before = token.unsqueeze(1) < token
+        forward, backward = (torch.cat((x, ~x), dim=1) for x in (before, before.T))
+        self.summing = torch.stack((forward, backward)).double()
+        self.log2_summing = self.summing * LOG2_E
+        hidden = torch.stack((before, before.T)).unsqueeze(1)
+        self.hidden = torch.zeros(hidden.shape, dtype=self.scratch.dtype).masked_fill(hidden, -torch.inf)
 
     def in_steps(self, forward: Tensor, backward: Tensor, like: Tensor) -> Tensor:
-        """Two tensors `(1 or b, 1 or h, l)`, one for each way to read, as `(b, h, steps, c)` in reading order."""
-        batch, heads, length = like.shape[:3]
-        own = torch.empty(batch, heads, len(self.steps) * self.chunk, dtype=forward.dtype)
-        own[:, ::2, :length] = forward.expand(batch, heads, -1)[:, ::2]
-        own[:, 1::2, :length] = backward.expand(batch, heads, -1)[:, 1::2].flip(2)
-        own[..., length:] = 0
-        return own.unflatten(2, (-1, self.chunk))
-
-    def gradients_of_steps(self, d_sums: Tensor, forward: Tensor, backward: Tensor) -> list[Tensor]:
         """
-        The gradients of the log decays, in the shapes of `forward` and `backward`, of those of their sums before and
-        from each token, `(b, h, steps, 2, c)`: each step has what crosses it inside a chunk.
+        The even heads of `forward` and the odd ones of `backward`, both `(1 or b, 1 or h, l)`, as `(2, b, heads of
+        each, steps, c)`, in the order of their steps; of an odd number of heads, the last one is there twice.
         """
-        own = self.out_of_steps(d_sums.double().flatten(-2) @ self.summing.T)
-        is_forward = reads_forward(self.heads).view(-1, 1)
-        of_ways = own.where(is_forward, 0), own.where(~is_forward, 0)
-        return [
-            (d.sum((0, 2)) if is_per_head(x) else d.sum_to_size(x.shape)).to(x.dtype)
-            for x, d in zip((forward, backward), of_ways, strict=True)
-        ]
+        steps, chunk, last = len(self.sizes), self.chunk, self.last
+        first, second = forward.expand(*like.shape[:3])[:, ::2], backward.expand(*like.shape[:3])[:, 1::2]
+        out = forward.new_zeros(2, *first.shape[:2], steps, chunk)
+        out[0].flatten(2)[..., : self.length] = first
+        own = out[1, :, : second.shape[1]]
+        own[:, :, -1, :last] = second[..., :last]
+        own[:, :, :-1] = second[..., last:].unflatten(2, (steps - 1, chunk)).flip(2)
+        return out
 
-    def out_of_steps(self, x: Tensor) -> Tensor:
+    def out_of_steps(self, x: Tensor, heads: int) -> Tensor:
         """`in_steps`, back: `(b, h, l)`."""
-        x = x.flatten(2)[..., : self.length]
-        out = torch.empty_like(x)
-        out[:, ::2], out[:, 1::2] = x[:, ::2], x[:, 1::2].flip(2)
+        own = x[1, :, : heads // 2]
+        out = x.new_empty(x.shape[1], heads, self.length)
+        out[:, ::2] = x[0].flatten(2)[..., : self.length]
+        out[:, 1::2, : self.last] = own[:, :, -1, : self.last]
+        out[:, 1::2, self.last :] = own[:, :, :-1].flip(2).flatten(2)
         return out
 
 
-class Gates:
+class Gates(NamedTuple):
     """
-    Decays and β of a layer, in steps.
+    Decays and β in steps: of a layer, `(2, b, heads of each way, steps, ...)`, or of a step of a slice, `(p, ...)`.
 
     Attributes:
-        is_cut: where nothing survives the step from a token to the next, `(b, h, steps, c)`.
-        factors: β, and the decays from the start of a chunk to each token and from each token to the end,
-            `(b, h, steps, 3, c)`.
-        queries, keys: whose product is the exponent of the mask in base 2, `(b, h, steps, c, 4)` and `(b, h, steps, 4,
-            c)`: sums of log decays before each token, in two parts, so that the difference of two sums has all digits
-            of the smaller one.
+        beta, from_start, to_end: β, and the decays from the start of a chunk to each token and from each token to its
+            end, `(..., c, 1)`.
+        queries, keys: whose product is the exponent of the mask in base 2, `(..., c, 4)` and `(..., 4, c)`: sums of
+            log decays before each token, in two parts, so that the difference of two sums has all digits of the
+            smaller one.
         keys_with_beta: likewise, for a mask times β of the keys.
     """
 
-    def __init__(self, cut: DeltaCut, forward: Tensor, backward: Tensor, beta: Tensor, like: Tensor):
-        forward, backward = over_tokens(LogDecay(forward, backward), like)
-        steps, beta = cut.in_steps(forward, backward, like), cut.in_steps(beta, beta, like)
-        self.is_cut = steps < LEAST_LOG_DECAY
-        sums = steps.masked_fill(self.is_cut, 0).double() @ cut.summing.mul(LOG2_E)
-        whole = sums.round()
-        rest = (sums - whole).to(beta.dtype)
-        if self.is_cut.any():
-            whole += (self.is_cut.double() @ cut.summing) * CUT
-        whole = whole.to(beta.dtype)
-        self.factors = torch.stack((beta, *(whole + rest).exp2_().chunk(2, dim=-1)), dim=-2)
-        whole, rest = whole[..., : cut.chunk], rest[..., : cut.chunk]
-        one = torch.ones_like(rest)
-        self.queries = torch.stack((whole, one, rest, one), dim=-1)
-        self.keys = torch.stack((one, -whole, one, -rest), dim=-2)
-        self.keys_with_beta = torch.stack((one, -whole, one, beta.log2() - rest), dim=-2)
+    beta: Tensor
+    from_start: Tensor
+    to_end: Tensor
+    queries: Tensor
+    keys: Tensor
+    keys_with_beta: Tensor
+
+
+def gates_of(cut: DeltaCut, forward: Tensor, backward: Tensor, beta: Tensor, like: Tensor) -> Gates:
+    steps = cut.in_steps(*over_tokens(LogDecay(forward, backward), like), like)
+    beta = cut.in_steps(beta, beta, like)
+    is_cut = steps < LEAST_LOG_DECAY
+    has_cuts = is_cut.any()
+    # Both ways at once: `(2, b * heads * steps, c)` times `(2, c, 2c)`.
+    sums = torch.bmm((steps.masked_fill(is_cut, 0) if has_cuts else steps).flatten(1, 3).double(), cut.log2_summing)
+    whole = sums.round()
+    rest = sums.sub_(whole).to(beta.dtype)
+    if has_cuts:
+        whole.add_(torch.bmm(is_cut.flatten(1, 3).double(), cut.summing), alpha=CUT)
+    whole, rest = (x.view(*steps.shape[:-1], 2, cut.chunk) for x in (whole.to(beta.dtype), rest))
+    factors = (whole + rest).exp2_().unsqueeze(-1)
+    whole, rest = whole[..., 0, :], rest[..., 0, :]
+    queries = torch.ones((*steps.shape, 4), dtype=beta.dtype)
+    queries[..., 0], queries[..., 2] = whole, rest
+    keys = torch.ones((2, *steps.shape[:-1], 4, cut.chunk), dtype=beta.dtype)
+    torch.neg(whole, out=keys[0, ..., 1, :])
+    torch.neg(rest, out=keys[0, ..., 3, :])
+    keys[1, ..., 1, :] = keys[0, ..., 1, :]
+    torch.sub(beta.log2(), rest, out=keys[1, ..., 3, :])
+    return Gates(beta.unsqueeze(-1), factors[..., 0, :, :], factors[..., 1, :, :], queries, *keys)
+
+
+Ways = tuple[Tensor, Tensor]
 
 
 class Pairs:
     """
-    The pairs of a slice.
+    The pairs of a slice, first those that read forward.
 
     Attributes:
-        beta, from_start, to_end: of each token, `(p, steps, c, 1)`.
+        gates: of each step.
+        size, num_forward: how many pairs there are, and how many of them read forward.
+        hidden: `DeltaCut.hidden` of each pair, `(p, c, c)`.
     """
 
     def __init__(self, cut: DeltaCut, gates: Gates, part: Part):
         self.cut, self.part, self.scratch = cut, part, cut.scratch
-        rows, heads = part.of(gates.factors).shape[:2]
+        of_steps = [part.of_gates(x).unbind(1) for x in gates]
+        self.gates = [Gates(*x) for x in zip(*of_steps, strict=True)]
+        if cut.last < cut.chunk:
+            *tokens, keys, with_beta = self.gates[-1]
+            keys = [x[..., : cut.last] for x in (keys, with_beta)]
+            self.gates[-1] = Gates(*(x[:, : cut.last] for x in tokens), *keys)
+        rows, heads = part.rows.stop - part.rows.start, part.heads.stop - part.heads.start
         self.size, self.num_forward = rows * heads, rows * (heads - heads // 2)
-        gated = (gates.factors, gates.queries, gates.keys, gates.keys_with_beta)
-        factors, self.queries, self.keys, self.keys_with_beta = map(self.forward_first, gated)
-        self.beta, self.from_start, self.to_end = factors.unsqueeze(-1).unbind(2)
+        self.hidden = self.scratch("hidden", self.size, cut.chunk, cut.chunk)
+        for own, way in zip(self.split(self.hidden), cut.hidden, strict=True):
+            own.copy_(way)
 
-    def forward_first(self, x: Tensor) -> Tensor:
-        """`(b, h, ...)` as `(p, ...)`."""
-        x = self.part.of(x)
-        return torch.cat((x[:, ::2].flatten(0, 1), x[:, 1::2].flatten(0, 1)))
+    def split(self, x: Tensor) -> Ways:
+        """`(p, ...)`: the pairs that read forward, and those that read backward."""
+        return x[: self.num_forward], x[self.num_forward :]
 
-    def in_heads(self, of_pairs: Tensor, out: Tensor) -> None:
-        """`forward_first`, back: write `(p, ...)` to `out`, `(b, h, ...)`."""
-        out = self.part.of(out)
-        for own, given in ((out[:, ::2], of_pairs[: self.num_forward]), (out[:, 1::2], of_pairs[self.num_forward :])):
-            own.copy_(given.view(own.shape))
+    def steps(self, x: Tensor) -> list[Ways]:
+        """`(b, h, l, ...)` by steps: the tokens of each way, `(rows, heads, m, ...)`."""
+        (ahead, back), sizes = self.part.ways(x), self.cut.sizes
+        if len(sizes) == 1:
+            return [(ahead, back)]
+        return list(zip(ahead.split(sizes, dim=2), back.split(sizes[::-1], dim=2)[::-1], strict=True))
 
-    def ways(self, x: Tensor, s: int, of_pairs: Tensor) -> list[Tensor]:
-        """Step s of `x`, `(b, h, l, ...)`, and where it goes in `(p, m, ...)`: of each way, in the same shape."""
-        x, (ahead, back) = self.part.of(x), self.cut.steps[s]
-        first, second = x[:, ::2, ahead], x[:, 1::2, back]
-        split = self.num_forward
-        return [first, second, of_pairs[:split].view(first.shape), of_pairs[split:].view(second.shape)]
+    def match(self, ways: Ways, pairs: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """For each way, its tokens and the part of `(p, m, ...)` that is theirs, in the same shape."""
+        return [(tokens, x.view(tokens.shape)) for tokens, x in zip(ways, self.split(pairs), strict=True)]
 
-    def read(self, x: Tensor, s: int, out: Tensor) -> Tensor:
-        """Step s of `x`, `(b, h, l, ...)`, in reading order, in `out`, `(p, m, ...)`."""
-        ahead, back, first, second = self.ways(x, s, out)
-        first.copy_(ahead)
-        second.copy_(back.flip(2))
+    def read(self, ways: Ways, out: Tensor) -> Tensor:
+        """The tokens of a step in `out`, `(p, m, ...)`."""
+        for tokens, own in self.match(ways, out):
+            own.copy_(tokens)
         return out
 
-    def write(self, x: Tensor, s: int, given: Tensor) -> None:
-        """`read`, back: write `given` to step s of `x`."""
-        ahead, back, first, second = self.ways(x, s, given)
-        ahead.copy_(first)
-        back.copy_(second.flip(2))
+    def write(self, ways: Ways, pairs: Tensor) -> None:
+        """`read`, back: write `(p, m, ...)` to the tokens of a step."""
+        for tokens, own in self.match(ways, pairs):
+            tokens.copy_(own)
 
-    def memory(self, name: str, s: int, *shape: int) -> Tensor:
-        """Memory for the tokens of step s, `(p, m, ...)`; the same for every step of as many tokens."""
-        return self.scratch(name, self.size, self.num_tokens(s), *shape)
+    def memory(self, name: str, m: int, *shape: int) -> Tensor:
+        """Memory for m tokens of every pair, `(p, m, ...)`."""
+        return self.scratch(name, self.size, m, *shape)
 
-    def num_tokens(self, s: int) -> int:
-        ahead = self.cut.steps[s][0]
-        return ahead.stop - ahead.start
-
-    def read_keys(self, key: Tensor, s: int, query: Tensor | None = None) -> Tensor:
+    def read_keys(self, key: Ways, query: Ways | None = None) -> Tensor:
         """Keys `(p, m, d)`, or keys above queries, `(p, 2m, d)`."""
-        m = self.num_tokens(s)
-        x = self.scratch("keys", self.size, m if query is None else 2 * m, key.shape[-1])
-        self.read(key, s, x[:, :m])
+        m, dim = key[0].shape[2:]
+        x = self.memory("keys", m if query is None else 2 * m, dim)
+        self.read(key, x[:, :m])
         if query is not None:
-            self.read(query, s, x[:, m:])
+            self.read(query, x[:, m:])
         return x
 
-    def mask(self, s: int, keys: Tensor) -> Tensor:
-        """The mask of a step, `(p, 1, m, m)`; `keys`: `Gates.keys` or `Gates.keys_with_beta`."""
-        m = self.num_tokens(s)
-        out = self.scratch("mask", self.size, m, m)
-        above = self.cut.above[:m, :m].expand_as(out)
-        torch.baddbmm(above, self.queries[:, s, :m], keys[:, s, :, :m], out=out)
+    def mask(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """The mask of a step, `(p, 1, m, m)`, from its `Gates`."""
+        m = queries.shape[1]
+        out = self.memory("mask", m, m)
+        torch.baddbmm(self.hidden[:, :m, :m], queries, keys, out=out)
         return out.exp2_().unsqueeze(1)
 
     def scores(self, x: Tensor, mask: Tensor) -> Tensor:
-        """(x kᵀ) ∘ M, `(p, m, m)` or `(p, 2m, m)`; the upper part of the first m rows is not defined."""
+        """(x kᵀ) ∘ M, `(p, m, m)` or `(p, 2m, m)`; of the first m rows the diagonal is not that of K₀."""
         m = mask.shape[-1]
         out = torch.bmm(x, x[:, :m].transpose(1, 2), out=self.scratch("scores", *x.shape[:2], m))
         out.view(self.size, -1, m, m).mul_(mask)
         return out
 
-    def solve(self, s: int, x: Tensor, scores: Tensor, state: Tensor | None, n: Tensor) -> Tensor | None:
+    def solve_(self, reads: Tensor, x: Tensor, transposes: bool = False) -> Tensor:
+        """(I + K)⁻¹ x in place of x, `(p, m, e)`, for K `(p, m, m)`, or the transpose of such; with any diagonal."""
+        for upper, (of_way, own) in enumerate(zip(self.split(reads), self.split(x), strict=True)):
+            options = {"upper": bool(upper) != transposes, "unitriangular": True}
+            torch.linalg.solve_triangular(of_way, own, out=own, **options)
+        return x
+
+    def solve_values(self, gates: Gates, x: Tensor, scores: Tensor, state: Tensor | None, n: Tensor) -> Tensor | None:
         """
         Turn `n`, which holds the values, `(p, m, e)`, into n. Returns x S, `(p, m or 2m, e)`; `None` without a state.
         """
         m, reads = n.shape[1], None
         if state is not None:
             reads = torch.bmm(x, state, out=self.scratch("reads", *x.shape[:2], n.shape[-1]))
-            n.addcmul_(reads[:, :m], self.from_start[:, s, :m], value=-1)
-        torch.linalg.solve_triangular(scores[:, :m], n, upper=False, unitriangular=True, out=n)
+            n.addcmul_(reads[:, :m], gates.from_start, value=-1)
+        self.solve_(scores[:, :m], n)
         return reads
+
+    def through(self, s: int) -> Tensor:
+        """The decay of a state that passes step s, `(p, 1, 1)`."""
+        ahead, back = self.split(self.gates[s].to_end)
+        return torch.cat((ahead[:, :1], back[:, -1:]))
 
     def next_state(self, s: int, key: Tensor, n: Tensor, state: Tensor | None, out: Tensor) -> Tensor:
         """The state behind step s, in `out`, which may be `state`."""
-        m = n.shape[1]
-        factor = self.beta[:, s, :m] * self.to_end[:, s, :m]
-        written = torch.mul(n, factor, out=self.memory("written", s, n.shape[-1]))
+        factor = self.gates[s].beta * self.gates[s].to_end
+        written = torch.mul(n, factor, out=self.memory("written", *n.shape[1:]))
         if state is None:
             return torch.bmm(key.transpose(1, 2), written, out=out)
-        return torch.mul(state, self.to_end[:, s, :1], out=out).baddbmm_(key.transpose(1, 2), written)
+        return torch.mul(state, self.through(s), out=out).baddbmm_(key.transpose(1, 2), written)
 
 
 def compute_delta(query, key, value, forward, backward, beta, chunk_size, division, head_directions, plan=None):
     cut = planned(plan, DeltaCut, query, value, options=(chunk_size,))
     output = torch.empty_like(value, dtype=cut.scratch.dtype)
-    denominator = query.new_empty(query.shape[:3], dtype=cut.scratch.dtype)
-    gates, value_dim = Gates(cut, forward, backward, beta, query), value.shape[-1]
+    denominator = query.new_empty((*query.shape[:3], 1), dtype=cut.scratch.dtype)
+    of_layer, value_dim = gates_of(cut, forward, backward, beta, query), value.shape[-1]
     for part in cut.parts:
-        pairs, state = Pairs(cut, gates, part), None
-        for s in range(len(cut.steps)):
-            x = pairs.read_keys(key, s, query)
-            m = x.shape[1] // 2
-            scores = pairs.scores(x, pairs.mask(s, pairs.keys_with_beta))
-            n = pairs.read(value, s, pairs.memory("n", s, value_dim))
-            reads = pairs.solve(s, x, scores, state, n)
-            y = torch.bmm(scores[:, m:], n, out=pairs.memory("y", s, value_dim))
+        pairs, state = Pairs(cut, of_layer, part), None
+        memory = cut.scratch("state", pairs.size, query.shape[-1], value_dim)
+        of_steps = zip(pairs.gates, *map(pairs.steps, (query, key, value, output, denominator)), strict=True)
+        for s, (gates, q, k, v, out, root) in enumerate(of_steps):
+            x, m = pairs.read_keys(k, q), v[0].shape[2]
+            scores = pairs.scores(x, pairs.mask(gates.queries, gates.keys_with_beta))
+            n = pairs.read(v, pairs.memory("n", m, value_dim))
+            reads = pairs.solve_values(gates, x, scores, state, n)
+            y = torch.bmm(scores[:, m:], n, out=pairs.memory("y", m, value_dim))
             if reads is not None:
-                y.addcmul_(reads[:, m:], pairs.from_start[:, s, :m])
-            if s + 1 < len(cut.steps):
-                memory = cut.scratch("state", pairs.size, query.shape[-1], value_dim)
+                y.addcmul_(reads[:, m:], gates.from_start)
+            if s + 1 < len(cut.sizes):
                 state = pairs.next_state(s, x[:, :m], n, state, memory)
-            if division == "rms":
-                size = torch.linalg.vector_norm(y, dim=-1, keepdim=True).square_().div_(value_dim).add_(RMS_EPS)
-                y.div_(size.sqrt_())
-                pairs.write(denominator.unsqueeze(-1), s, size)
-            pairs.write(output, s, y)
+            if division != "rms":
+                pairs.write(out, y)
+                continue
+            size = torch.linalg.vector_norm(y, dim=-1, keepdim=True).mul_(value_dim**-0.5).hypot_(cut.root_eps)
+            pairs.write(root, size)
+            for (tokens, own), (_, divisor) in zip(pairs.match(out, y), pairs.match(root, size), strict=True):
+                torch.div(own, divisor, out=tokens)
     cut.scratch.release()
+    denominator = denominator.squeeze(-1)
     if output.dtype == value.dtype or division == "deferred":
         return output, denominator, denominator.new_empty(0)
     is_needed = division == "rms"
@@ -292,15 +329,14 @@ class DeltaGradients:
     The gradients of a slice, from the last step to the first.
 
     Attributes:
-        d_factors: of β, of the sums of log decays before each token, and of those from it on, `(p, steps, 3, c)`.
+        d_gates: of β, of the sums of log decays before each token, and of those from it on, `(p, steps, 3, c)`.
         d_state: dS, `(p, d, e)`; `None` behind the last step.
     """
 
     def __init__(self, pairs: Pairs, states: list[Tensor | None], n: list[Tensor], needs_decay: bool):
         self.pairs, self.states, self.n, self.needs_decay = pairs, states, n, needs_decay
         self.scratch = pairs.scratch
-        shape = pairs.size, len(n), 3, pairs.cut.chunk
-        self.d_factors = self.scratch("d factors", *shape).zero_()
+        self.d_gates = self.scratch("d gates", pairs.size, len(n), 3, pairs.cut.chunk).zero_()
         self.d_state: Tensor | None = None
 
     def step(self, s: int, x: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
@@ -312,44 +348,42 @@ class DeltaGradients:
         Returns:
             dx, `(p, 2m, d)`, and what is to be added to its upper half, dk, `(p, m, d)`.
         """
-        pairs, n, d_state, scratch = self.pairs, self.n[s], self.d_state, self.scratch
+        pairs, n, d_state, gates = self.pairs, self.n[s], self.d_state, self.pairs.gates[s]
         m, value_dim = n.shape[1:]
-        beta, to_end = pairs.beta[:, s, :m], pairs.to_end[:, s, :m]
-        d_beta, d_from_start, d_to_end = self.d_factors[:, s, :, :m].unbind(1)
-        mask = pairs.mask(s, pairs.keys)
+        d_beta, d_from_start, d_to_end = self.d_gates[:, s, :, :m].unbind(1)
+        mask = pairs.mask(gates.queries, gates.keys)
         scores = pairs.scores(x, mask)
-        p = torch.bmm(scores[:, m:].transpose(1, 2), delta[:, m:], out=pairs.memory("p", s, value_dim))
+        p = torch.bmm(scores[:, m:].transpose(1, 2), delta[:, m:], out=pairs.memory("p", m, value_dim))
         if d_state is not None:
-            sent = torch.bmm(x[:, :m], d_state, out=pairs.memory("sent", s, value_dim)).mul_(to_end)
+            sent = torch.bmm(x[:, :m], d_state, out=pairs.memory("sent", m, value_dim)).mul_(gates.to_end)
             p.add_(sent)
-        by_row = torch.mul(scores[:, :m], beta, out=pairs.memory("scores by row", s, m))
-        torch.linalg.solve_triangular(by_row.transpose(1, 2), p, upper=True, unitriangular=True, out=p)
-        product = pairs.memory("product", s, value_dim)
+        by_row = torch.mul(scores[:, :m], gates.beta, out=pairs.memory("scores by row", m, m))
+        pairs.solve_(by_row.transpose(1, 2), p, transposes=True)
+        product = pairs.memory("product", m, value_dim)
         torch.sum(torch.mul(n, p, out=product), -1, out=d_beta)
-        torch.mul(p, -beta, out=delta[:, :m])
-        written = torch.mul(n, beta, out=pairs.memory("written", s, value_dim))
-        e = torch.bmm(delta, written.transpose(1, 2), out=scratch("e", *scores.shape))
+        torch.mul(p, -gates.beta, out=delta[:, :m])
+        written = torch.mul(n, gates.beta, out=pairs.memory("written", m, value_dim))
+        e = torch.bmm(delta, written.transpose(1, 2), out=self.scratch("e", *scores.shape))
         e[:, :m].diagonal(dim1=1, dim2=2).zero_()
         if self.needs_decay:
-            r = torch.mul(e, scores, out=scratch("r", *e.shape))
+            r = torch.mul(e, scores, out=self.scratch("r", *e.shape))
             d_from_start.add_(r.sum(-1).view(-1, 2, m).sum(1)).sub_(r.sum(1))
         e.view(-1, 2, m, m).mul_(mask)
-        dx = torch.bmm(e, x[:, :m], out=scratch("dx", *x.shape))
-        dk = torch.bmm(e.transpose(1, 2), x, out=pairs.memory("dk", s, x.shape[-1]))
+        dx = torch.bmm(e, x[:, :m], out=self.scratch("dx", *x.shape))
+        dk = torch.bmm(e.transpose(1, 2), x, out=pairs.memory("dk", m, x.shape[-1]))
         if d_state is not None:
             if self.needs_decay:
                 d_to_end.add_(torch.mul(written, sent, out=product).sum(-1))
-            dk.baddbmm_(written.mul_(to_end), d_state.transpose(1, 2))
+            dk.baddbmm_(written.mul_(gates.to_end), d_state.transpose(1, 2))
         return dx, dk
 
     def through_state(self, s: int, x: Tensor, delta: Tensor, dx: Tensor) -> None:
         """Add to `dx` what the state before step s gives, and replace dS by its gradient."""
-        pairs, state, scratch = self.pairs, self.states[s], self.scratch
+        pairs, state, scratch, m = self.pairs, self.states[s], self.scratch, x.shape[1] // 2
         if state is None:
             return
-        m = x.shape[1] // 2
-        _, d_from_start, d_to_end = self.d_factors[:, s, :, :m].unbind(1)
-        delta.view(-1, 2, m, delta.shape[-1]).mul_(pairs.from_start[:, s, None, :m])
+        _, d_from_start, d_to_end = self.d_gates[:, s, :, :m].unbind(1)
+        delta.view(-1, 2, m, delta.shape[-1]).mul_(pairs.gates[s].from_start.unsqueeze(1))
         d_reads = torch.bmm(delta, state.transpose(1, 2), out=scratch("d reads", *x.shape))
         dx.add_(d_reads)
         if self.needs_decay:
@@ -357,25 +391,29 @@ class DeltaGradients:
         if self.d_state is None:
             self.d_state = torch.bmm(x.transpose(1, 2), delta, out=scratch("d state", *state.shape))
             return
-        through = pairs.to_end[:, s, :1]
+        through = pairs.through(s)
         if self.needs_decay:
             product = torch.mul(self.d_state, state, out=scratch("product of states", *state.shape))
-            d_to_end[:, 0].addcmul_(product.sum((1, 2)), through.flatten())
+            d_through = product.sum((1, 2)).mul_(through.flatten())
+            (ahead, back), (d_ahead, d_back) = pairs.split(d_to_end), pairs.split(d_through)
+            ahead[:, 0] += d_ahead
+            back[:, -1] += d_back
         self.d_state.mul_(through).baddbmm_(x.transpose(1, 2), delta)
 
 
 def states_of_delta(pairs: Pairs, key: Tensor, value: Tensor) -> tuple[list[Tensor | None], list[Tensor]]:
     """The state before each step, `None` before the first, and n of each step."""
-    steps, value_dim = pairs.cut.steps, value.shape[-1]
-    all_n = pairs.scratch("all n", len(steps), pairs.size * pairs.cut.chunk * value_dim)
-    memory = pairs.scratch("states", max(1, len(steps) - 1), pairs.size, key.shape[-1], value_dim)
+    cut, value_dim = pairs.cut, value.shape[-1]
+    all_n = pairs.scratch("all n", len(cut.sizes), pairs.size * cut.chunk * value_dim)
+    memory = pairs.scratch("states", max(1, len(cut.sizes) - 1), pairs.size, key.shape[-1], value_dim)
     states, n = [None], []
-    for s in range(len(steps)):
-        k, m = pairs.read_keys(key, s), pairs.num_tokens(s)
-        n.append(pairs.read(value, s, all_n[s, : pairs.size * m * value_dim].view(pairs.size, m, value_dim)))
-        pairs.solve(s, k, pairs.scores(k, pairs.mask(s, pairs.keys_with_beta)), states[s], n[s])
-        if s + 1 < len(steps):
-            states.append(pairs.next_state(s, k, n[s], states[s], memory[s]))
+    for s, (gates, k, v) in enumerate(zip(pairs.gates, pairs.steps(key), pairs.steps(value), strict=True)):
+        x, shape = pairs.read_keys(k), (pairs.size, cut.sizes[s], value_dim)
+        n.append(pairs.read(v, all_n[s, : pairs.size * cut.sizes[s] * value_dim].view(shape)))
+        scores = pairs.scores(x, pairs.mask(gates.queries, gates.keys_with_beta))
+        pairs.solve_values(gates, x, scores, states[s], n[s])
+        if s + 1 < len(cut.sizes):
+            states.append(pairs.next_state(s, x, n[s], states[s], memory[s]))
     return states, n
 
 
@@ -384,33 +422,48 @@ def compute_delta_gradients(
     division, head_directions, needs_decay, plan=None,
 ):  # fmt: skip
     cut = planned(plan, DeltaCut, query, value, options=(chunk_size,))
-    gates, value_dim = Gates(cut, forward, backward, beta, query), value.shape[-1]
-    d_query, d_key, d_value = (torch.empty_like(x) for x in (query, key, value))
-    d_factors = torch.empty_like(gates.factors)
+    gates, value_dim, heads = gates_of(cut, forward, backward, beta, query), value.shape[-1], query.shape[1]
+    gradients = [torch.empty_like(x) for x in (query, key, value)]
+    d_gates = gates.queries.new_zeros(*gates.queries.shape[:4], 3, cut.chunk)
     for part in cut.parts:
         pairs = Pairs(cut, gates, part)
-        gradients = DeltaGradients(pairs, *states_of_delta(pairs, key, value), needs_decay)
-        for s in reversed(range(len(cut.steps))):
-            x = pairs.read_keys(key, s, query)
-            m = x.shape[1] // 2
+        own = DeltaGradients(pairs, *states_of_delta(pairs, key, value), needs_decay)
+        tensors = grad, query, key, output, denominator.unsqueeze(-1), *gradients
+        of_steps = list(enumerate(zip(*map(pairs.steps, tensors), strict=True)))
+        for s, (dy, q, k, out, root, dq, dk, dv) in reversed(of_steps):
+            x, m = pairs.read_keys(k, q), cut.sizes[s]
             delta = cut.scratch("delta", pairs.size, 2 * m, value_dim)
-            dy = pairs.read(grad, s, delta[:, m:])
+            dy = pairs.read(dy, delta[:, m:])
             if division == "rms":
-                y = pairs.read(output, s, pairs.memory("y", s, value_dim))
-                size = pairs.read(denominator.unsqueeze(-1), s, pairs.memory("size", s, 1))
-                along = torch.mul(dy, y, out=pairs.memory("product", s, value_dim)).mean(-1, keepdim=True)
+                y, size = (
+                    pairs.read(out, pairs.memory("y", m, value_dim)),
+                    pairs.read(root, pairs.memory("root", m, 1)),
+                )
+                along = torch.mul(dy, y, out=pairs.memory("product", m, value_dim)).mean(-1, keepdim=True)
                 dy.addcmul_(y, along, value=-1).div_(size)
-            dx, dk = gradients.step(s, x, delta)
-            pairs.write(d_value, s, delta[:, :m].neg())
-            gradients.through_state(s, x, delta, dx)
-            pairs.write(d_key, s, dk.add_(dx[:, :m]))
-            pairs.write(d_query, s, dx[:, m:])
-        pairs.in_heads(gradients.d_factors, d_factors)
+            dx, added = own.step(s, x, delta)
+            for tokens, of_way in pairs.match(dv, delta[:, :m]):
+                torch.neg(of_way, out=tokens) if tokens.dtype == delta.dtype else tokens.copy_(-of_way)
+            own.through_state(s, x, delta, dx)
+            pairs.write(dk, added.add_(dx[:, :m]))
+            pairs.write(dq, dx[:, m:])
+        for way, d in enumerate(pairs.split(own.d_gates)):
+            first, rows = part.heads.start // 2, part.rows
+            some = d_gates[way, rows, first : first + len(d) // (rows.stop - rows.start)]
+            some.copy_(d.view(some.shape))
     cut.scratch.release()
-    d_beta = cut.out_of_steps(d_factors[..., 0, :]).sum_to_size(beta.shape)
+    d_beta_steps, *d_sums = d_gates.unbind(-2)
+    d_beta = cut.out_of_steps(d_beta_steps, heads)
     if not needs_decay:
-        return d_query, d_key, d_value, grad.new_empty(0), grad.new_empty(0), d_beta
-    return d_query, d_key, d_value, *cut.gradients_of_steps(d_factors[..., 1:, :], forward, backward), d_beta
+        return *gradients, grad.new_empty(0), grad.new_empty(0), d_beta
+    # Each step has what crosses it inside a chunk.
+    d_steps = torch.bmm(torch.cat(d_sums, dim=-1).flatten(1, 3).double(), cut.summing.mT)
+    d_steps = cut.out_of_steps(d_steps.view(d_beta_steps.shape), heads)
+    is_forward = reads_forward(heads).view(-1, 1)
+    for x, is_read in ((forward, is_forward), (backward, ~is_forward)):
+        d = d_steps.where(is_read, 0)
+        gradients.append((d.sum((0, 2)) if is_per_head(x) else d.sum_to_size(x.shape)).to(x.dtype))
+    return *gradients, d_beta
 
 
 cpu_delta = attention_operator(

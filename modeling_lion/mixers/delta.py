@@ -17,26 +17,30 @@ from .mixer import register_mixer
 from .selective import DecayGate, SelectiveMixer
 
 
-# Under the root of the squared length of a vector, so that a vector of 0 stays 0.
-LENGTH_EPS = 1e-6
+# Beside the length of a vector, so that a vector of 0 stays 0.
+LEAST_LENGTH = 1e-3
 
 
 def plain_unit_length(x: Tensor) -> Tensor:
     """x / (‖x‖² + 1e-6)^1/2, of the last dimension; computed in the accumulation dtype."""
     wide = x.to(accumulation_dtype(x.dtype))
-    return (wide * (wide.square().sum(-1, keepdim=True) + LENGTH_EPS).rsqrt()).to(x.dtype)
+    return (wide * (wide.square().sum(-1, keepdim=True) + LEAST_LENGTH**2).rsqrt()).to(x.dtype)
 
 
-def unit_length(x: Tensor) -> Tensor:
-    """`plain_unit_length`, in fewer passes over memory where that is possible."""
+def unit_length(x: Tensor, given: Tensor | None = None) -> Tensor:
+    """`plain_unit_length`, in fewer passes over memory where that is possible; in place if x is no longer `given`."""
     is_wide = x.dtype == accumulation_dtype(x.dtype)
     if torch.compiler.is_compiling() or not is_wide or backend_of(x, x) == "plain":
         return plain_unit_length(x)
-    return UnitLength.apply(x) if needs_grad(x) else x / length_of(x)
+    if needs_grad(x):
+        return UnitLength.apply(x)
+    is_new = given is not None and x.data_ptr() != given.data_ptr()
+    return x.div_(length_of(x)) if is_new else x / length_of(x)
 
 
 def length_of(x: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().add_(LENGTH_EPS).sqrt_()
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return length.hypot_(length.new_full((), LEAST_LENGTH))
 
 
 class UnitLength(torch.autograd.Function):
@@ -94,8 +98,8 @@ class DeltaMixer(SelectiveMixer):
         self.decay_beta: nn.Module = WriteGate(config.hidden_size, config.num_scans * config.num_attention_heads)
 
     def map_features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        query, key = super().map_features(query, key)
-        return unit_length(query), unit_length(key)
+        mapped = super().map_features(query, key)
+        return unit_length(mapped[0], query), unit_length(mapped[1], key)
 
     def beta(self, hidden_states: Tensor) -> Tensor:
         """

@@ -59,7 +59,7 @@ def files(tmp_path, monkeypatch):
     folder = tmp_path / "files"
     folder.mkdir()
     sources = {"my_odd": ODD, "my_slow": KEYS}
-    for name in ("gla", "neighbours"):
+    for name in ("gla", "neighbours", "delta_sketch"):
         source = (SUPPORT / f"{name}.py").read_text(encoding="utf-8")
         sources[f"my_{name}"] = source.replace(f'description = "{name}"', f'description = "my_{name}"')
     for name, source in sources.items():
@@ -81,7 +81,14 @@ def checkpoint(folder: Path, file: Path, mixer: str, **fields) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("name", "kernels"), [("my_gla", ["auto", "chunk", "rnn"]), ("my_neighbours", ["auto"])])
+@pytest.mark.parametrize(
+    ("name", "kernels"),
+    [
+        ("my_gla", ["auto", "chunk", "rnn"]),
+        ("my_neighbours", ["auto"]),
+        ("my_delta_sketch", ["auto", "chunk", "rnn"]),
+    ],
+)
 def test_verify_compares_the_forms_that_a_mixer_brings(name, kernels, files, tmp_path, capsys):
     folder = checkpoint(tmp_path / "model", files(name), name)
     assert main(["verify", str(folder)]) == 1
@@ -151,7 +158,8 @@ def test_a_card_does_not_cite_the_paper_of_another_mixer(name, files, tmp_path, 
 
 
 @pytest.mark.slow
-def test_a_bundle_works_where_the_package_is_not(files, tmp_path, capsys, name="my_gla"):
+@pytest.mark.parametrize("name", ["my_gla", "my_delta_sketch"])
+def test_a_bundle_works_where_the_package_is_not(name, files, tmp_path, capsys):
     folder, file = checkpoint(tmp_path / "model", files(name), name), files(name)
     bundle = tmp_path / "bundle"
     assert main(["bundle", str(folder), str(bundle), "--mixers", str(file), "--license", "mit"]) == 0
