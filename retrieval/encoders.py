@@ -13,7 +13,6 @@ from transformers import PreTrainedModel
 from modeling_lion import encode_passages
 from modeling_lion.attention.numerics import has_fast_bfloat16
 from modeling_lion.linearized.config import LinearizedConfig
-from modeling_lion.linearized.model_inputs import longest_text
 
 from .documents import Document
 from .passages import LONGEST, PassageEncoder, document_prompt
@@ -68,7 +67,7 @@ def as_long_as_saved(encoder: "SentenceTransformer") -> "SentenceTransformer":
     """
     network = getattr(encoder[0], "model", None)
     config, tokenizer = getattr(network, "config", None), getattr(encoder[0], "tokenizer", None)
-    if isinstance(config, LinearizedConfig) and tokenizer is not None and longest_text(network) is None:
+    if isinstance(config, LinearizedConfig) and tokenizer is not None and not config.has_longest_text:
         saved = tokenizer.init_kwargs.get("model_max_length") or NO_LIMIT
         if encoder.max_seq_length == getattr(config, "max_position_embeddings", None):
             encoder.max_seq_length = min(saved, NO_LIMIT)

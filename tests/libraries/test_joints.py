@@ -399,7 +399,8 @@ def test_in_a_graph_a_text_does_not_depend_on_its_neighbours(kind, side, tmp_pat
                 assert abs(together[of_row] - alone).max() < 1e-4, lengths[n]
                 assert abs(alone - model(input_ids=row[None])[0][0]).max() < 1e-4
         short = graph(input_ids=inputs[0][:2], attention_mask=inputs[1][:2])[0]
-        assert short.shape[1:] == together.shape[1:] and abs(short[0] - together[0]).max() < 1e-4
+        first = slice(lengths[0] if together.dim() == 3 else None)  # padded tokens have any numbers
+        assert short.shape[1:] == together.shape[1:] and abs(short[0] - together[0])[first].max() < 1e-4
 
 
 # Silent truncation (sentence-transformers#4060)

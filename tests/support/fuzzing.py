@@ -341,7 +341,7 @@ def model_problems(draw, max_length: int = 24) -> ModelProblem:
     }
     if choices:  # with the mixer's own feature map
         fields |= {name: draw(st.sampled_from(possible)) for name, possible in choices.items()}
-        fields["feature_map"] = find_mixer(mixer).defaults["feature_map"]
+        fields |= {k: v for k, v in find_mixer(mixer).defaults.items() if k == "feature_map"}
     return ModelProblem(
         fields=fields,
         kernel=draw(st.sampled_from([*attention_names(LionConfig(**(TINY | fields))), "auto"])),
