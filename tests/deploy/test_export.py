@@ -12,6 +12,7 @@ import openvino
 import pytest
 import torch
 from attention_forms import FORMS, auto, naive
+from delta_rule import delta_inputs, delta_rule, with_tensors
 from deploy_lion import ExportedModel, export_checkpoint
 from deploy_lion.cli import main
 from deploy_lion.export import compare_with_torch
@@ -34,6 +35,7 @@ from modeling_lion import (
     LionForTokenClassification,
     LionModel,
 )
+from modeling_lion.attention.delta import delta_attention
 
 
 # torch.export itself uses what it calls deprecated.
@@ -41,12 +43,13 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 
 
 class Attention(torch.nn.Module):
-    def __init__(self, kernel):
+    def __init__(self, kernel, chunk_size=4):
         super().__init__()
-        self.kernel = kernel
+        self.kernel, self.chunk_size = kernel, chunk_size
 
-    def forward(self, query, key, value, log_decay):
-        return self.kernel(query, key, value, log_decay, chunk_size=4)[0]
+    def forward(self, *inputs):
+        output = self.kernel(*inputs, chunk_size=self.chunk_size)
+        return output[0] if isinstance(output, tuple) else output
 
 
 def kernel_inputs(batch: int, length: int, decay: str, dtype=torch.float32) -> tuple[torch.Tensor, ...]:
@@ -62,7 +65,7 @@ def kernel_inputs(batch: int, length: int, decay: str, dtype=torch.float32) -> t
 )
 def test_a_kernel_exported_once_is_right_at_every_length(kernel, decay):
     sizes = {0: Dim("batch"), 2: Dim("length")}
-    shapes = (sizes, sizes, sizes, None if decay == "fixed" else sizes)
+    shapes = ((sizes, sizes, sizes, None if decay == "fixed" else sizes),)
     program = torch.export.export(Attention(kernel), kernel_inputs(3, 9, decay), dynamic_shapes=shapes)
     assert not any("lion" in str(node.target) for node in program.graph.nodes)  # nothing that only we can run
     for batch, length in ((1, 1), (2, 3), (1, 4), (4, 70), (1, 300)):
@@ -75,6 +78,25 @@ def test_a_kernel_exported_once_is_right_at_every_length(kernel, decay):
             torch.testing.assert_close(grad.double(), truth, atol=1e-4, rtol=1e-4)
 
 
+def test_the_delta_rule_exported_once_is_right_at_every_length():
+    """Also where keys repeat, of which powers of a matrix would leave nothing; with all gradients."""
+    rule = Attention(with_tensors(delta_attention), chunk_size=32)
+    inputs = delta_inputs(70, dtype=torch.float32, heads=2)
+    shapes = (({0: Dim("batch"), 2: Dim("length")},) * 6,)
+    program = torch.export.export(rule, inputs, dynamic_shapes=shapes)
+    assert not any("lion" in str(node.target) for node in program.graph.nodes)
+    for batch, length, same_keys in ((1, 1, False), (2, 3, False), (1, 300, True), (3, 97, False)):
+        inputs = delta_inputs(length, dtype=torch.float32, batch=batch, heads=2, same_keys=same_keys)
+        inputs = [x.requires_grad_() for x in inputs]
+        wide = [x.detach().double().requires_grad_() for x in inputs]
+        output, expected = program.module()(*inputs), delta_rule(*wide)
+        torch.testing.assert_close(output.double(), expected, atol=1e-4, rtol=1e-4)
+        if length > 1:
+            grads, expected = (torch.autograd.grad(y.sum(), x) for y, x in ((output, inputs), (expected, wide)))
+            for grad, truth in zip(grads, expected, strict=True):
+                torch.testing.assert_close(grad.double(), truth, atol=2e-3, rtol=1e-3)
+
+
 @pytest.mark.slow
 def test_sums_over_many_blocks_keep_their_digits():
     """Blocks that forget everything, then many that forget little: what a float32 sum over all of them would lose."""
@@ -85,7 +107,7 @@ def test_sums_over_many_blocks_keep_their_digits():
     lengths = {2: Dim("length")}
     for kernel in (FORMS["parallel"], FORMS["chunk"]):
         inputs = kernel_inputs(1, 9, "varying")
-        program = torch.export.export(Attention(kernel), inputs, dynamic_shapes=(lengths,) * 4)
+        program = torch.export.export(Attention(kernel), inputs, dynamic_shapes=((lengths,) * 4,))
         output = program.module()(query, key, value, log_decay)
         truth = naive(*(x.double() for x in (query, key, value, log_decay)))[0]
         narrow = naive(query, key, value, log_decay)[0]
@@ -118,6 +140,8 @@ CONVERTED |= {"max_position_embeddings": 32}
 GRAPHS = {
     "selective": (LionForSequenceClassification, MODERN | CONVERTED),
     "both directions": (LionForMaskedLM, {"mixer_type": "selective", "head_directions": "both"}),
+    "delta": (LionForMaskedLM, {"mixer_type": "delta", "conv_kernel": 3}),
+    "delta image": (LionForImageClassification, IMAGE | {"mixer_type": "delta", "patch_order": "snake"}),
     "hybrid": (LionForQuestionAnswering, HYBRID | {"chunk_size": 4}),
     "luna": (LionForTokenClassification, {"mixer_type": "luna", "luna_length": 5, "num_hidden_layers": 2}),
     "image": (LionForImageClassification, IMAGE | {"patch_order": "snake", "conv_kernel": 3, "num_key_heads": 1}),
