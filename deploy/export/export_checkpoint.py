@@ -466,17 +466,3 @@ def run(args: argparse.Namespace) -> None:
         rows.append([row.inputs, *cells])
     print_table(rows)
     print(f"\nWrote {Path(args.output_dir) / FILES[args.to]} ({args.dtype}). Times: one thread, CPU time, medians.")
-    print("\n".join(fastest(found, args.to)))
-
-
-def fastest(found: list[Comparison], to: str) -> Iterator[str]:
-    """A sentence for each of torch and the runtime: for which inputs it was the faster on this CPU."""
-    ratios = {
-        row.inputs: row.seconds / row.torch_seconds for row in found if row.seconds is not None and row.torch_seconds
-    }
-    for name, rows in (
-        (to, [inputs for inputs, ratio in ratios.items() if ratio < 1]),
-        ("torch", [inputs for inputs, ratio in ratios.items() if ratio >= 1]),
-    ):
-        if rows:
-            yield f"Faster on this CPU: {name}, for {', '.join(rows)}."
