@@ -129,7 +129,7 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
         patch_order (`"raster"` or `"snake"`, defaults to `"raster"`):
             The order in which patches are scanned. `"snake"` averages the scan along the rows, alternately to the
             right and to the left, and the one along the columns, each with its own decays, for LION-D♮ and LION-S♮
-            as published. Images only; the mixer `"lit"` ignores it.
+            as published. Images only; the mixer `"lit"` ignores it, and one of your own may refuse it.
         head_directions (`"both"` or `"alternate"`, *optional*):
             Directions in which the heads of linear attention read. With `"both"`, as published, every head sees all
             tokens; without positions and a convolution such a model cannot tell left from right. With `"alternate"`,

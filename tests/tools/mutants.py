@@ -305,8 +305,8 @@ MUTANTS = [
     Mutant(
         "model: the norm before the attention is left out",
         "LionLayer.forward",
-        "self.attention(self.normed(hidden_states), layout, memory, **kwargs)",
-        "self.attention(hidden_states, layout, memory, **kwargs)",
+        "self.attention(self.normed(hidden_states), layout, **kwargs)",
+        "self.attention(hidden_states, layout, **kwargs)",
         "test_softmax.py",
     ),
     Mutant(
@@ -324,10 +324,31 @@ MUTANTS = [
         "test_attn_implementation.py::test_other_names_are_refused",
     ),
     Mutant(
+        "mixers: of a mixer that knows no padding, padded tokens are mixed, too",
+        "Tokens.real_by_sequence",
+        "real if self.is_real is None else real[self.is_real.flatten()]",
+        "real",
+        "test_own_mixers.py::test_padded_and_packed_tokens_are_mixed_as_defined",
+    ),
+    Mutant(
+        "mixers: a class with another `forward` keeps what was said of the inherited one",
+        "Mixer.__init_subclass__",
+        "if method in vars(cls) and name not in vars(cls):",
+        "if False:",
+        "test_own_mixers.py::test_a_class_with_another_forward_says_again_what_it_can",
+    ),
+    Mutant(
+        "mixers: decays of a mixer that is not linear are ignored",
+        "LionConfig.has_decays",
+        "self.uses_mixer_type",
+        "self.has_linear_layers",
+        "test_own_mixers.py::test_decays_are_respected_and_other_fields_refused",
+    ),
+    Mutant(
         "mixers: Luna forgets its memory from layer to layer",
         "LunaMixer.forward",
-        "memory = self.memory_norm(packed + memory)",
-        "memory = self.memory_norm(packed)",
+        "self.memory_norm(packed + memory)",
+        "self.memory_norm(packed)",
         "test_luna.py",
     ),
     Mutant(
