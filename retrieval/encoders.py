@@ -191,7 +191,7 @@ class SentenceEncoder:
         return self.encode_and_count(documents)[0]
 
     def encode_and_count(self, documents: Sequence[Document]) -> tuple[list[Tensor], list[np.ndarray]]:
-        """Of each document the vectors of its passages, and how many tokens of each were not read, `(passages,)`."""
+        """The vectors of each document's passages, and how many tokens of each were not read, `(passages,)`."""
         vectors, cut = self.pieces(documents) if self.in_pieces else self.in_one_pass(documents)
         for tokens in cut:
             self.cut.add(tokens)

@@ -158,18 +158,14 @@ def trace_sizes(model: PreTrainedModel) -> tuple[dict[str, torch.Tensor], dict[s
 @contextmanager
 def quiet() -> Iterator[None]:
     """Suppress messages of the exporters of torch and transformers."""
-    names = ("transformers", "torch.onnx", "torch.export", "onnxscript", "onnx_ir", "root")
-    loggers = [logging.getLogger(name) for name in names]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         try:
             yield
         finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
+            logging.disable(before)
 
 
 @torch.no_grad()
