@@ -51,7 +51,7 @@ def serve_padded(model: str, port: int) -> None:
     from deploy_lion.serve.app import make_app
     from deploy_lion.serve.engines import Engine
     from deploy_lion.serve.loading import load_engine
-    from deploy_lion.serve.service import Settings
+    from deploy_lion.serve.settings import Settings
 
     def groups(engine: Engine, rows: list) -> list[list[int]]:
         order = sorted(range(len(rows)), key=lambda n: -len(rows[n]))

@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -153,36 +153,17 @@ class Cut:
         return f"{tokens} of {texts} were not read: longer than the encoder reads at once."
 
 
-class Encoder(Protocol):
-    """
-    What a search needs of an encoder: unit vectors, float32, on the CPU.
-
-    Attributes:
-        in_pieces: whether the vector of a passage depends on that passage and the name of its document alone.
-        cut: of what was not read until now.
-    """
-
-    in_pieces: bool
-    cut: Cut
-
-    def encode_queries(self, texts: Sequence[str]) -> Tensor:
-        """Vectors of queries, `(texts, size)`."""
-
-    def encode_texts(self, texts: Sequence[str]) -> Tensor:
-        """Vectors of lines of documents, `(texts, size)`."""
-
-    def encode_documents(self, documents: Sequence[Document]) -> list[Tensor]:
-        """For each document `(passages, size)`."""
-
-
 class SentenceEncoder:
     """
-    An encoder of sentence-transformers, with its prompts.
+    An encoder of sentence-transformers, with its prompts. Vectors have length 1, float32, on the CPU.
 
     Args:
         encoder: set to inference.
         in_pieces: whether passages are read one by one, each with the name of its document in front, and not in one
             pass over the document. Encoders for which `encode_passages` is not made always do.
+
+    Attributes:
+        cut: of what was not read until now.
     """
 
     def __init__(self, encoder: "SentenceTransformer", in_pieces: bool = False):
@@ -196,17 +177,20 @@ class SentenceEncoder:
             self.in_pieces, self.can_pack = True, False
 
     def encode_queries(self, texts: Sequence[str]) -> Tensor:
+        """Vectors of queries, `(texts, size)`."""
         self.cut.add(tokens_cut(self.encoder, texts, (getattr(self.encoder, "prompts", None) or {}).get("query", "")))
         return unit_vectors(self.encoder, list(texts), kind="query")
 
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
+        """Vectors of lines of documents, `(texts, size)`."""
         return unit_vectors(self.encoder, list(texts), kind="document")
 
     def encode_documents(self, documents: Sequence[Document]) -> list[Tensor]:
+        """For each document `(passages, size)`."""
         return self.encode_and_count(documents)[0]
 
     def encode_and_count(self, documents: Sequence[Document]) -> tuple[list[Tensor], list[np.ndarray]]:
-        """Of each document the vectors of its passages, and how many tokens of each were not read, `(passages,)`."""
+        """The vectors of each document's passages, and how many tokens of each were not read, `(passages,)`."""
         vectors, cut = self.pieces(documents) if self.in_pieces else self.in_one_pass(documents)
         for tokens in cut:
             self.cut.add(tokens)

@@ -19,7 +19,7 @@ def state_of(path: str | Path) -> tuple[int, int, int, int]:
 
 
 def hash_of(path: str | Path) -> str:
-    """Of the contents of a file."""
+    """The hash of the contents of a file."""
     found = blake2b(digest_size=16)
     with open(path, "rb") as file:
         while data := file.read(2**20):

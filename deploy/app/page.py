@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from functools import wraps
-from inspect import isgeneratorfunction
+from inspect import isgenerator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,20 +67,14 @@ def page(function: Callable) -> Callable:
         return gradio.Error(words, duration=None, print_exception=False)
 
     @wraps(function)
-    def answer(*args):
-        try:
-            return function(*args)
-        except Exception as error:
-            raise explain(error) from None
-
-    @wraps(function)
     def answers(*args):
         try:
-            yield from function(*args)
+            found = function(*args)
+            yield from found if isgenerator(found) else [found]
         except Exception as error:
             raise explain(error) from None
 
-    return answers if isgeneratorfunction(function) else answer
+    return answers
 
 
 def on_click(button, function: Callable, inputs: list, outputs: list, name: str) -> None:

@@ -158,18 +158,14 @@ def trace_sizes(model: PreTrainedModel) -> tuple[dict[str, torch.Tensor], dict[s
 @contextmanager
 def quiet() -> Iterator[None]:
     """Suppress messages of the exporters of torch and transformers."""
-    names = ("transformers", "torch.onnx", "torch.export", "onnxscript", "onnx_ir", "root")
-    loggers = [logging.getLogger(name) for name in names]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         try:
             yield
         finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
+            logging.disable(before)
 
 
 @torch.no_grad()
@@ -466,17 +462,3 @@ def run(args: argparse.Namespace) -> None:
         rows.append([row.inputs, *cells])
     print_table(rows)
     print(f"\nWrote {Path(args.output_dir) / FILES[args.to]} ({args.dtype}). Times: one thread, CPU time, medians.")
-    print("\n".join(fastest(found, args.to)))
-
-
-def fastest(found: list[Comparison], to: str) -> Iterator[str]:
-    """A sentence for each of torch and the runtime: for which inputs it was the faster on this CPU."""
-    ratios = {
-        row.inputs: row.seconds / row.torch_seconds for row in found if row.seconds is not None and row.torch_seconds
-    }
-    for name, rows in (
-        (to, [inputs for inputs, ratio in ratios.items() if ratio < 1]),
-        ("torch", [inputs for inputs, ratio in ratios.items() if ratio >= 1]),
-    ):
-        if rows:
-            yield f"Faster on this CPU: {name}, for {', '.join(rows)}."

@@ -24,7 +24,8 @@ from .error_format import ApiError, JsonResponse, handle_failure, handle_http_er
 from .loading import SCORES
 from .metrics import Measured
 from .request_guards import Guard
-from .service import Service, Settings
+from .service import Service
+from .settings import Settings
 
 
 # Names of prompts for what Cohere, NVIDIA and vLLM call `input_type`, the first that a model has.

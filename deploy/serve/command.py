@@ -4,14 +4,17 @@
 import argparse
 import os
 import socket
+from dataclasses import fields
 from pathlib import Path
 
 from retrieval_lion.memory import keep_freed_memory
 
 from ..export.exported import check_installed
+from .settings import Settings
 
 
 KEY = "LION_API_KEY"
+LIMITS = [x for x in fields(Settings) if x.metadata]
 # Of the extra `serve`, by the names that are imported.
 NEEDED = ("orjson", "prometheus_client", "pydantic", "sentence_transformers", "starlette", "uvicorn")
 
@@ -36,21 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max_input_tokens", type=int, help="of a text (default: what the model reads, and at most 32768)"
     )
-    parser.add_argument("--max_texts", type=int, default=2048, help="of a request (default: %(default)s)")
-    parser.add_argument("--max_body_bytes", type=int, default=8 * 2**20, help="of a request (default: %(default)s)")
-    parser.add_argument(
-        "--max_requests", type=int, default=500, help="served at once; others are refused (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--short_tokens",
-        type=int,
-        default=1024,
-        help="requests of at most so many tokens, in all, go before others (default: %(default)s)",
-    )
-    parser.add_argument("--max_batch_tokens", type=int, default=16384, help="computed at once (default: %(default)s)")
-    parser.add_argument(
-        "--timeout", type=float, default=60, help="seconds of a request; half of them may wait (default: %(default)s)"
-    )
+    for limit in LIMITS:
+        option = {"type": type(limit.default), "default": limit.default, "help": limit.metadata["help"]}
+        parser.add_argument(f"--{limit.name}", **option)
     parser.add_argument("--accept_token_ids", action="store_true", help="take token ids in the place of texts")
     parser.add_argument("--api_key", help=f"that requests must have (default: ${KEY}, or none)")
     parser.add_argument("--cors_origins", nargs="+", default=[], help="origins of pages that may ask (default: none)")
@@ -58,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    limits = ("max_texts", "max_body_bytes", "max_requests", "short_tokens", "max_batch_tokens", "timeout")
+    limits = [limit.name for limit in LIMITS]
     for name in ("max_input_tokens", *limits):
         if getattr(args, name) is not None and getattr(args, name) <= 0:
             raise ValueError(f"--{name} is {getattr(args, name)}: give more than 0.")
@@ -73,7 +64,6 @@ def run(args: argparse.Namespace) -> None:
 
     from .app import make_app
     from .loading import load_engine
-    from .service import Settings
 
     if args.threads is not None:
         torch.set_num_threads(args.threads)

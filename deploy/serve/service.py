@@ -3,7 +3,6 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from starlette.requests import Request
@@ -12,35 +11,12 @@ from .engines import CHARACTERS_PER_TOKEN, Engine, Input, Row
 from .error_format import ApiError
 from .metrics import Metrics
 from .queues import WorkQueue
+from .settings import Settings
 
 
 # Characters that are cut into tokens before anybody looks whether that is enough, and whether the client is there.
 PIECE = 2**16
 SHORT_CHARACTERS = 8  # for each token of a short request, before the tokens are known
-
-
-@dataclass(frozen=True)
-class Settings:
-    """
-    Limits of a server.
-
-    Attributes:
-        max_texts: of a request.
-        max_body_bytes: of a request.
-        max_requests: served at once.
-        short_tokens: a request with at most so many, in all, is in the short queue, which computes as many at once.
-        max_batch_tokens: computed at once.
-        timeout: seconds of a request; once one has waited for half of them, no others are taken.
-        accept_token_ids: whether a request may have token ids in the place of texts.
-    """
-
-    max_texts: int = 2048
-    max_body_bytes: int = 8 * 2**20
-    max_requests: int = 500
-    short_tokens: int = 1024
-    max_batch_tokens: int = 16384
-    timeout: float = 60.0
-    accept_token_ids: bool = False
 
 
 class Service:

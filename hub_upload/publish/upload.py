@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
-from huggingface_hub.errors import HFValidationError, HTTPError
+from huggingface_hub.errors import HTTPError
 from huggingface_hub.utils import validate_repo_id
 
 from ..checkpoint import is_weights
@@ -167,10 +167,7 @@ def push_folder(
 
 def check_repo_id(repo_id: str) -> None:
     """Raise a ValueError unless it is `user/name`."""
-    try:
-        validate_repo_id(repo_id)
-    except HFValidationError as error:
-        raise ValueError(str(error)) from error
+    validate_repo_id(repo_id)
     if "/" not in repo_id:
         raise ValueError(f"{repo_id!r} is no name of a repository: give USER/NAME, or ORGANIZATION/NAME.")
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from ..documents import Document, batches, without_surrogates
-from ..encoders import Encoder
+from ..encoders import SentenceEncoder
 from .vectors import MemoryVectors, SavedVectors
 
 
@@ -62,7 +62,7 @@ class Index:
         every = sum(len(document.spans) for document in self.keys)
         return every - self.count(self.missing()), every
 
-    def read(self, encoder: Encoder, query: str = "") -> Iterator[tuple[int, int]]:
+    def read(self, encoder: SentenceEncoder, query: str = "") -> Iterator[tuple[int, int]]:
         """
         Read what has not been read; documents with words of the query first, if one is given. Yields after each batch
         how many passages have been read, and how many there are.
@@ -77,7 +77,7 @@ class Index:
             yield done, every
 
     def read_and_save(
-        self, encoder: Encoder, query: str = "", seconds: float | None = None
+        self, encoder: SentenceEncoder, query: str = "", seconds: float | None = None
     ) -> Iterator[tuple[int, int]]:
         """
         Read, and save after each batch and at the end, also if the iterator is closed or an error ends it. No new
@@ -121,7 +121,7 @@ def by_words(query: str, documents: list[Document]) -> list[Document]:
     return [documents[n] for n in dict.fromkeys((*best, *range(len(documents))))]
 
 
-def nearest_line(encoder: Encoder, query: Tensor, answer: Answer) -> tuple[str, str]:
+def nearest_line(encoder: SentenceEncoder, query: Tensor, answer: Answer) -> tuple[str, str]:
     """
     The sentence of a passage, or the part of it in one line of the file, that is nearest to the query, and its place.
     Of a docstring it is the first line.

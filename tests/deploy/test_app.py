@@ -279,7 +279,7 @@ def test_pages_show_no_traceback(caplog):
         raise KeyError(text)
 
     with pytest.raises(gradio.Error) as shown:
-        app.page(refuse)("<b>")
+        next(app.page(refuse)("<b>"))
     assert shown.value.message == "“&lt;b&gt;” is nothing." and not shown.value.print_exception
     answers = app.page(fail)("roar")
     assert next(answers) == "roar"

@@ -10,7 +10,7 @@ import pytest
 from deploy_lion.serve.app import make_app
 from deploy_lion.serve.engines import CHARACTERS_PER_TOKEN
 from deploy_lion.serve.loading import load_engine
-from deploy_lion.serve.service import Settings
+from deploy_lion.serve.settings import Settings
 from sentence_transformers import SentenceTransformer
 from served import sentence_encoder
 from starlette.testclient import TestClient

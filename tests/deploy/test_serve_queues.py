@@ -28,7 +28,7 @@ from deploy_lion.serve import queues, request_guards
 from deploy_lion.serve.app import make_app
 from deploy_lion.serve.engines import Dropped
 from deploy_lion.serve.loading import load_engine
-from deploy_lion.serve.service import Settings
+from deploy_lion.serve.settings import Settings
 from hub_checkpoints import linear_checkpoint
 from served import Slow, running, sentence_encoder
 from starlette.testclient import TestClient
