@@ -97,18 +97,16 @@ class LionAttention(nn.Module):
         self,
         hidden_states: Tensor,
         layout: Layout,
-        memory: Tensor | None = None,
         output_attentions: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    ) -> tuple[Tensor, Tensor | None]:
         """
         Args:
             hidden_states: `(batch, length, hidden_size)`.
             layout: padding, packing, rotary tables, scans and halos (sequence/layout.py).
-            memory: a second stream of hidden states, which only some mixers read and write (mixers/luna.py).
 
         Returns:
-            The mixed hidden states, the weights if `output_attentions`, and the memory for the next layer.
+            The mixed hidden states, and the weights if `output_attentions`.
         """
         if "attention_mask" in kwargs:
             raise ValueError("Layers take no `attention_mask`: give `layout`, or call the model.")
@@ -117,15 +115,14 @@ class LionAttention(nn.Module):
         attention = self.mixer.forms.get(name)
         if attention is None and name:
             attention = ALL_ATTENTION_FUNCTIONS.get_interface(name, eager_softmax)
-        streams = {"memory": memory} if self.mixer.has_memory else {}
-        call = self.mixer(hidden_states, layout, attention=attention, **streams)
+        call = self.mixer(hidden_states, layout, attention=attention)
         output = call.attention(*call.inputs)
         output, weights = output if isinstance(output, tuple) else (output, None)
         if weights is None and output_attentions:
             weights = self.mixer.weights(call, layout)
         if self.mixer.has_heads_first:
             output = output.transpose(1, 2)
-        return layout.by_token(self.project, output.flatten(2)), weights, call.memory
+        return layout.by_token(self.project, output.flatten(2)), weights
 
     def project(self, output: Tensor) -> Tensor:
         if self.layer_norm is not None:
@@ -147,17 +144,11 @@ class LionLayer(GradientCheckpointingLayer):
         self.mlp_norm = make_norm(config)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-    def forward(
-        self,
-        hidden_states: Tensor,
-        layout: Layout,
-        memory: Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple[Tensor, Tensor | None]:
-        """The hidden states, and the memory for the next layer: see `LionAttention`."""
+    def forward(self, hidden_states: Tensor, layout: Layout, **kwargs: Unpack[TransformersKwargs]) -> Tensor:
+        """The hidden states for the next layer; arguments as of `LionAttention`."""
         # The normed states are not assigned to a variable, so that inference frees them early.
-        mixed, _, memory = self.attention(self.normed(hidden_states), layout, memory, **kwargs)
-        return layout.by_token(self.add_and_feed_forward, hidden_states, mixed), memory
+        mixed, _ = self.attention(self.normed(hidden_states), layout, **kwargs)
+        return layout.by_token(self.add_and_feed_forward, hidden_states, mixed)
 
     def add_and_feed_forward(self, hidden_states: Tensor, mixed: Tensor) -> Tensor:
         """All that follows attention, whose output is `mixed`."""
@@ -185,6 +176,28 @@ class LionLayer(GradientCheckpointingLayer):
         return self.mlp(self.mlp_norm(hidden_states) if self.is_pre_norm else hidden_states)
 
 
+class LionMemoryLayer(LionLayer):
+    """
+    A layer whose mixer changes `layout.memory` (mixers/luna.py). To `forward`, which may be checkpointed, the memory
+    is an argument and a result: what is in a layout has no gradient there.
+    """
+
+    def __call__(self, hidden_states: Tensor, layout: Layout, **kwargs: Unpack[TransformersKwargs]) -> Tensor:
+        hidden_states, layout.memory.states = super().__call__(hidden_states, layout, layout.memory.states, **kwargs)
+        return hidden_states
+
+    def forward(  # type: ignore[override]
+        self, hidden_states: Tensor, layout: Layout, memory: Tensor | None, **kwargs: Unpack[TransformersKwargs]
+    ) -> tuple[Tensor, Tensor | None]:
+        layout.memory.states = memory
+        hidden_states = super().forward(hidden_states, layout, **kwargs)
+        return hidden_states, layout.memory.states
+
+
+def layer_class(config: LionConfig) -> type[LionLayer]:
+    return LionMemoryLayer if find_mixer(config.mixer_type).has_memory else LionLayer
+
+
 @auto_docstring(custom_intro="What all LION models share: configuration, loading, kernels by name.")
 class LionPreTrainedModel(LoadedModel, SequenceParallelModel, PreTrainedModel):
     config: LionConfig
@@ -202,7 +215,8 @@ class LionPreTrainedModel(LoadedModel, SequenceParallelModel, PreTrainedModel):
         super().__init__(config, *inputs, **kwargs)
         # Modules that a device_map does not split and accelerate's FSDP gathers as a whole. FSDP raises an error for a
         # class that is not in the model, and handles word embeddings itself, with a decoder that is tied to them.
-        self._no_split_modules = ["LionLayer"] + ["LionImageEmbeddings"] * (config.modality == "image")
+        self._no_split_modules = [layer_class(config).__name__]
+        self._no_split_modules += ["LionImageEmbeddings"] * (config.modality == "image")
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
         is_form = self.config.uses_mixer_type and requested_attention in (None, "eager", *attention_names(self.config))
@@ -269,7 +283,7 @@ class LionModel(LionPreTrainedModel):
             self.main_input_name = "pixel_values"
             self.embeddings = LionImageEmbeddings(config, use_mask_token)
         self.rotary_embeddings = rotary_embeddings(config)
-        self.layers = nn.ModuleList([LionLayer(config, i) for i in range(config.num_hidden_layers)])
+        self.layers = nn.ModuleList([layer_class(config)(config, i) for i in range(config.num_hidden_layers)])
         self.norm = make_norm(config) if config.norm_position == "pre" else None
         self.pooler: LionPooler | None = LionPooler(config) if add_pooling_layer else None
         check_own_weights(self)
@@ -343,10 +357,9 @@ class LionModel(LionPreTrainedModel):
         layout.has_tiles = is_faster_in_tiles(self, hidden_states)
         layout.plan = CallPlan() if is_readable(hidden_states) else None
         kwargs.setdefault("output_attentions", self.config.output_attentions)
-        memory = None
         for layer in self.layers:
-            # Tensors that may need gradients go by position: checkpointing would lose those passed by name.
-            hidden_states, memory = layer(hidden_states, layout, memory, **kwargs)
+            # By position: checkpointing would lose gradients of tensors passed by name.
+            hidden_states = layer(hidden_states, layout, **kwargs)
         if self.norm is not None:
             hidden_states = self.norm(hidden_states)
         pooled = None

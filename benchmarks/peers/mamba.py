@@ -190,23 +190,21 @@ class BidirectionalMamba(nn.Module):
         super().__init__()
         self.mixer, self.reverse_mixer = mixer, reverse_mixer
 
-    def forward(
-        self, hidden_states: Tensor, layout: Layout, memory: None = None, **kwargs
-    ) -> tuple[Tensor, None, None]:
+    def forward(self, hidden_states: Tensor, layout: Layout, **kwargs) -> tuple[Tensor, None]:
         """
         Args:
             hidden_states: `(batch, length, hidden_size)`.
             layout: says which tokens are real.
 
         Returns:
-            The mixed hidden states, and `None` for the weights and the memory of other mixers.
+            The mixed hidden states, and `None` for the weights of other mixers.
         """
-        attention_mask = layout.is_real
+        attention_mask = layout.tokens.is_real
         reverse_mask = None if attention_mask is None else attention_mask.flip(1)
         with fast_scan(hidden_states.device):
             mixed = self.mixer(hidden_states, attention_mask=attention_mask)
             reverse = self.reverse_mixer(hidden_states.flip(1), attention_mask=reverse_mask).flip(1)
-        return mixed + reverse, None, None
+        return mixed + reverse, None
 
 
 def use_mamba(model: nn.Module, peer: str) -> nn.Module:

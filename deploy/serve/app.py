@@ -202,8 +202,7 @@ class Routes:
         raise ApiError(404, message, code="wrong_task")
 
     async def health(self, request: Request) -> Response:
-        is_alive = self.service.is_alive
-        return JsonResponse({"status": "ok" if is_alive else "a queue has ended"}, 200 if is_alive else 503)
+        return JsonResponse({"status": "ok"})
 
     async def info(self, request: Request) -> Response:
         about, settings = self.about, self.service.settings

@@ -47,12 +47,11 @@ class Job:
     The texts of a request in a queue.
 
     Attributes:
-        outputs: what was computed, in the order of `rows`.
-        done: resolved, with nothing, once `outputs` are complete or there is an `error`.
+        done: resolved, with nothing, once `outputs` are complete or there is an `error`; cancelled if nobody waits.
         since: when it came.
+        outputs: what was computed, in the order of `rows`.
         taken: how many of `rows` are in a batch that is or was computed.
         missing: how many have no output.
-        is_gone: nobody waits for it any more.
     """
 
     rows: Sequence[Row]
@@ -62,7 +61,6 @@ class Job:
     error: Exception | None = None
     taken: int = 0
     missing: int = 0
-    is_gone: bool = False
 
     def __post_init__(self):
         self.outputs, self.missing = [None] * len(self.rows), len(self.rows)
@@ -70,7 +68,8 @@ class Job:
 
 class WorkQueue:
     """
-    Requests that wait, in the order of their arrival, and the thread that computes them.
+    Requests that wait, in the order of their arrival, and the thread that computes them. All methods but the first are
+    called in the event loop.
 
     Args:
         name: "short" or "long".
@@ -93,8 +92,8 @@ class WorkQueue:
         self.max_batch_tokens, self.max_wait = max_batch_tokens, max_wait
         self.jobs: deque[Job] = deque()  # also those that are computed just now
         self.running: list[Job] = []
-        self.changed = threading.Condition()
-        self.is_closed, self.trimmed = False, time.monotonic()
+        self.worker: asyncio.Task | None = None
+        self.trimmed = time.monotonic()
         prepare = go_second if is_second else lambda: None
         # Texts are cut into tokens while others are computed, and as urgently.
         self.tokenizer = ThreadPoolExecutor(1, f"{name}-tokens", prepare)
@@ -104,45 +103,34 @@ class WorkQueue:
         except BaseException:
             self.computer.shutdown()
             raise
-        self.ended = self.computer.submit(self.work)
-
-    @property
-    def is_alive(self) -> bool:
-        return not self.ended.done()
 
     def put(self, rows: Sequence[Row]) -> Job:
-        """Let texts wait; raises an `ApiError` if others wait for too long. To be called in the event loop."""
+        """Let texts wait; raises an `ApiError` if others wait for too long."""
         job = Job(rows, asyncio.get_running_loop().create_future(), time.monotonic())
-        with self.changed:
-            first = next((other for other in self.jobs if other.taken < len(other.rows)), job)
-            if (waited := job.since - first.since) > self.max_wait:
-                message = (
-                    f"The server is behind: the first request in the queue has waited for {waited:.0f} seconds, and "
-                    f"no other is taken after {self.max_wait:g}: try again in {RETRY_SECONDS} seconds."
-                )
-                raise ApiError(429, message, code="queue_full", retry_after=RETRY_SECONDS)
-            self.jobs.append(job)
-            self.changed.notify()
+        first = next((other for other in self.jobs if other.taken < len(other.rows)), job)
+        if (waited := job.since - first.since) > self.max_wait:
+            message = (
+                f"The server is behind: the first request in the queue has waited for {waited:.0f} seconds, and no "
+                f"other is taken after {self.max_wait:g}: try again in {RETRY_SECONDS} seconds."
+            )
+            raise ApiError(429, message, code="queue_full", retry_after=RETRY_SECONDS)
+        self.jobs.append(job)
         self.count()
+        if self.worker is None or self.worker.done():
+            self.worker = asyncio.create_task(self.work())
         return job
 
     def drop(self, job: Job) -> None:
         """Forget a request, also in the midst of its computation, unless that is for others, too."""
-        with self.changed:
-            job.is_gone = True
-            self.forget(job)
-            if self.running and all(other.is_gone for other in self.running):
-                self.engine.cancel()
-        self.count()
+        job.done.cancel()
+        self.forget(job)
+        if self.running and all(other.done.done() for other in self.running):
+            self.engine.cancel()
 
     def close(self) -> None:
         """End the threads; what still waits is not computed."""
-        with self.changed:
-            self.is_closed = True
-            for job in self.jobs:
-                job.is_gone = True
-            self.engine.cancel()
-            self.changed.notify()
+        self.jobs.clear()
+        self.engine.cancel()
         self.computer.shutdown()
         self.tokenizer.shutdown(cancel_futures=True)
 
@@ -152,6 +140,7 @@ class WorkQueue:
     def forget(self, job: Job) -> None:
         with suppress(ValueError):
             self.jobs.remove(job)
+        self.count()
 
     def next_batch(self) -> list[tuple[Job, int]]:
         """Texts of the requests that have waited longest: each with its place in its request."""
@@ -165,47 +154,38 @@ class WorkQueue:
                 job.taken += 1
         return batch
 
-    def work(self) -> None:
-        """Compute what waits, until the queue is closed."""
-        while True:
-            with self.changed:
-                while not self.is_closed and not (batch := self.next_batch()):
-                    self.changed.wait()
-                if self.is_closed:
-                    return
+    async def work(self) -> None:
+        """Compute what waits."""
+        while batch := self.next_batch():
             try:
-                self.compute(batch)
-                self.count()
+                await self.compute(batch)
                 if time.monotonic() - self.trimmed > TRIM_EVERY:
                     self.trimmed = time.monotonic()
-                    trim_memory()
+                    await asyncio.get_running_loop().run_in_executor(self.computer, trim_memory)
             except Exception as error:  # a mistake of the server: it fails these requests, and the queue goes on
                 self.fail(batch, error)
 
-    def compute(self, batch: list[tuple[Job, int]]) -> None:
+    async def compute(self, batch: list[tuple[Job, int]]) -> None:
         """Compute a batch. Where that fails, each text by itself, so that one request fails and not all."""
-        with self.changed:
-            batch = [(job, n) for job, n in batch if not job.is_gone]
-            if not batch:
-                return
-            self.running = [job for job, _ in batch]
-            self.engine.resume()
-        rows = [job.rows[n] for job, n in batch]
+        batch = [(job, n) for job, n in batch if not job.done.done()]
+        if not batch:
+            return
+        rows, self.running = [job.rows[n] for job, n in batch], [job for job, _ in batch]
         self.metrics.batches.labels(self.name).observe(sum(map(len, rows)))
+        self.engine.resume()
         try:
-            outputs = self.engine.compute(rows)
+            outputs = await asyncio.get_running_loop().run_in_executor(self.computer, self.engine.compute, rows)
         except Dropped:
             return
         except Exception as error:
-            if len(batch) > 1:
+            if len(batch) == 1:
+                self.fail(batch, error)
+            else:
                 for one in batch:
-                    self.compute([one])
-                return
-            self.fail(batch, error)
+                    await self.compute([one])
             return
         finally:
-            with self.changed:
-                self.running = []
+            self.running = []
         for (job, n), output in zip(batch, outputs, strict=True):
             job.outputs[n] = output
             job.missing -= 1
@@ -215,20 +195,17 @@ class WorkQueue:
     def fail(self, batch: list[tuple[Job, int]], error: Exception) -> None:
         """Answer the requests of a batch with an error, but for those that were answered before."""
         traceback.print_exception(error)
-        with self.changed:
-            self.running = []
+        self.running = []
         for job, _ in batch:
-            if not job.is_gone:
+            if not job.done.done():
                 job.error = error
                 self.finish(job)
 
     def finish(self, job: Job) -> None:
         """Wake the one who waits. A request that failed leaves the queue with its other texts."""
-        with self.changed:
-            job.is_gone = True
-            self.forget(job)
-        with suppress(RuntimeError):  # the event loop has ended
-            job.done.get_loop().call_soon_threadsafe(lambda: job.done.done() or job.done.set_result(None))
+        self.forget(job)
+        if not job.done.done():
+            job.done.set_result(None)
 
 
 def trim_memory() -> None:

@@ -57,10 +57,6 @@ class Service:
             self.short.close()  # its thread would keep the process
             raise
 
-    @property
-    def is_alive(self) -> bool:
-        return self.short.is_alive and self.long.is_alive
-
     def close(self) -> None:
         self.short.close()
         self.long.close()

@@ -149,7 +149,7 @@ def push_folder(
         )
         wrong = differences(api, repo_id, commit.pr_revision or commit.oid, folder)
     except (HTTPError, OSError, RuntimeError) as error:
-        reasons = [error]
+        reasons: list[BaseException] = [error]
         while reasons[-1].__cause__ is not None:  # huggingface_hub wraps the errors of large files
             reasons.append(reasons[-1].__cause__)
         raise UploadError(

@@ -30,17 +30,13 @@ from torch import Tensor
 
 from ..private_apis import num_dispatch_modes
 from .numerics import accumulation_dtype, save_for_backward, saved_for_backward, without_autocast
-from .plain import run_plain
 
 
 # Namespace of the operators. Code that was loaded from beside weights has a namespace of its own: torch takes an
 # operator that is defined again from the models that compute with it.
 NAMESPACE = "lion" if __name__.startswith("modeling_lion.") else f"lion_{crc32(__name__.encode()):08x}"
 INPUTS = "Tensor query, Tensor key, Tensor value, Tensor? forward, Tensor? backward"
-BACKWARD_SCHEMA = (
-    f"(Tensor grad, Tensor? grad_denominator, {INPUTS}, Tensor output, Tensor denominator, Tensor[] saved, "
-    "int chunk_size, str division, str head_directions, bool needs_decay) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
-)
+OPTIONS = "int chunk_size, str division, str head_directions"
 
 
 def attention_operator(
@@ -52,6 +48,7 @@ def attention_operator(
     num_saved: int,
     empty_like: Callable = torch.empty_like,
     is_direct: bool = False,
+    more_inputs: tuple[str, ...] = (),
 ) -> "Operator":
     """
     The operator `lion::<name>`, described above.
@@ -62,38 +59,47 @@ def attention_operator(
             denominator, saved, chunk_size, division, head_directions, needs_decay)` to the five gradients, empty for
             log decays that are `None` or need none. `output` is the one in the accumulation dtype if it was saved;
             `saved` holds the rest. `grad_denominator` is `None` except for "deferred".
-        plain: the body (attention/plain.py) that computes the same, for second derivatives.
+        plain: computes the output and the denominators, from the arguments of the operator, in torch operations that
+            can be differentiated twice.
         allocate_saved: allocates `saved`, from the arguments of `compute`.
         num_saved: how many tensors `saved` has.
         empty_like: allocates the output and the gradients of queries, keys and values.
         is_direct: whether to call `compute` and `compute_gradients` without the dispatcher, which takes as long as a
             short text, where nobody follows which operators compute. They then take a `plan` by name.
+        more_inputs: names of tensors that the operator and its gradients take after the log decays; they have
+            gradients, too.
 
     Returns:
         The operator, with what `is_direct` allows to call instead.
     """
-    results = ", ".join(["Tensor"] * (2 + num_saved))
-    schema = f"({INPUTS}, int chunk_size, str division, str head_directions) -> ({results})"
+    num_inputs = 5 + len(more_inputs)
+    inputs_schema = ", ".join((INPUTS, *(f"Tensor {name}" for name in more_inputs)))
+    schema = f"({inputs_schema}, {OPTIONS}) -> ({', '.join(['Tensor'] * (2 + num_saved))})"
     operator = torch.library.custom_op(f"{NAMESPACE}::{name}", compute, mutates_args=(), schema=schema)
 
     @operator.register_fake
-    def _(query, key, value, forward, backward, chunk_size, division, head_directions):
+    def _(query, key, value, *others):
         dtype = accumulation_dtype(query.dtype)
         output = empty_like(value)
-        if division == "deferred":
+        if others[-2] == "deferred":
             output = output.to(dtype)
-        saved = allocate_saved(query, key, value, forward, backward, chunk_size, division, head_directions)
+        saved = allocate_saved(query, key, value, *others)
         return output, query.new_empty(query.shape[:3], dtype=dtype), *saved
 
+    backward_schema = (
+        f"(Tensor grad, Tensor? grad_denominator, {inputs_schema}, Tensor output, Tensor denominator, Tensor[] saved, "
+        f"{OPTIONS}, bool needs_decay) -> ({', '.join(['Tensor'] * num_inputs)})"
+    )
     backward_operator = torch.library.custom_op(
-        f"{NAMESPACE}::{name}_backward", compute_gradients, mutates_args=(), schema=BACKWARD_SCHEMA
+        f"{NAMESPACE}::{name}_backward", compute_gradients, mutates_args=(), schema=backward_schema
     )
 
     @backward_operator.register_fake
     def _(grad, grad_denominator, query, key, value, forward, backward, *others):
         decays = (x if x is not None and others[-1] else None for x in (forward, backward))
         decays = (grad.new_empty(0) if x is None else x.new_empty(x.shape) for x in decays)
-        return empty_like(query), empty_like(key), empty_like(value), *decays
+        more = (x.new_empty(x.shape) for x in others[: len(more_inputs)])
+        return empty_like(query), empty_like(key), empty_like(value), *decays, *more
 
     def setup_context(ctx, inputs, output):
         *tensors, ctx.chunk_size, ctx.division, ctx.head_directions = inputs
@@ -105,13 +111,13 @@ def attention_operator(
 
     def differentiate(ctx, grad, grad_denominator, *_):
         saved = saved_for_backward(ctx)
-        inputs, results = saved[:5], saved[5:]
-        needs = ctx.needs_input_grad[:5]
+        inputs, results = saved[:num_inputs], saved[num_inputs:]
+        needs = ctx.needs_input_grad[:num_inputs]
         has_sums = ctx.division == "deferred"
         if not has_sums:
             grad_denominator = None
         if grad is None and grad_denominator is None:
-            return (None,) * 8
+            return (None,) * (num_inputs + 3)
         # create_graph=True: the gradient itself will be differentiated.
         if torch.is_grad_enabled():
             arguments = ctx.chunk_size, ctx.division, ctx.head_directions
@@ -127,7 +133,7 @@ def attention_operator(
         with without_autocast(grad):
             grads = compute_them(
                 grad, grad_denominator, *inputs, output, denominator, saved, ctx.chunk_size, ctx.division,
-                ctx.head_directions, any(needs[3:]),
+                ctx.head_directions, any(needs[3:5]),
             )  # fmt: skip
         return *[g if needed else None for g, needed in zip(grads, needs, strict=True)], None, None, None
 
@@ -187,11 +193,11 @@ def gradients_of_plain(
     *arguments,
 ) -> list[Tensor | None]:
     """
-    The gradients of an operator by autograd, through the body (attention/plain.py) that computes the same. They can be
-    differentiated again if gradients are enabled.
+    The gradients of an operator by autograd, through `plain`, which computes the same. They can be differentiated
+    again if gradients are enabled.
 
     Args:
-        inputs: query, key, value and both log decays.
+        inputs: the tensors that the operator takes.
         needs: which of the inputs need a gradient.
         grads: of the output and, if there is a second, of the denominators.
         arguments: chunk size, division and head directions.
@@ -202,7 +208,7 @@ def gradients_of_plain(
         apart = (lambda x: x.view_as(x)) if is_differentiable else (lambda x: x.detach().requires_grad_())
         inputs = [None if x is None else apart(x) for x in inputs]
         wanted = [x for x, needed in zip(inputs, needs, strict=True) if needed]
-        results = run_plain(plain, *inputs, *arguments)[: len(grads)]
+        results = plain(*inputs, *arguments)[: len(grads)]
         grads = [torch.zeros_like(x) if d is None else d for x, d in zip(results, grads, strict=True)]
         computed = iter(torch.autograd.grad(results, wanted, grads, create_graph=is_differentiable, allow_unused=True))
     return [next(computed) if needed else None for needed in needs]

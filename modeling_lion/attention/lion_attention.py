@@ -149,9 +149,22 @@ def fastest_form(
 
 
 def check_arguments(
-    query, key, value, log_decay, form, normalization, chunk_size, cu_seqlens, head_directions
+    query,
+    key,
+    value,
+    log_decay,
+    form,
+    normalization,
+    chunk_size,
+    cu_seqlens,
+    head_directions,
+    normalizations=("sum", "none"),
+    directions=("both", "alternate"),
 ) -> None:
-    """Raise a ValueError that names the wrong argument of `lion_attention`."""
+    """
+    Raise a ValueError that names the wrong argument of `lion_attention`, or of another operator that has these names
+    of `normalizations` and `directions`.
+    """
     if query.dim() != 4 or key.shape != query.shape or value.shape[:-1] != query.shape[:-1]:
         raise ValueError(
             "query and key must be (batch, heads, length, head_dim) and value (batch, heads, length, value_dim); got "
@@ -164,10 +177,13 @@ def check_arguments(
             check_decay_shape(f"The {name} log_decay", x, *query.shape[:3])
     if form not in (*FORMS, "eager"):
         raise ValueError(f'form is {form!r}; give "auto", "parallel", "chunk", "rnn" or "eager".')
-    if normalization not in ("sum", "none"):
-        raise ValueError(f'normalization is {normalization!r}; give "sum" or "none".')
-    if head_directions not in ("both", "alternate"):
-        raise ValueError(f'head_directions is {head_directions!r}; give "both" or "alternate".')
+    for name, given, possible in (
+        ("normalization", normalization, normalizations),
+        ("head_directions", head_directions, directions),
+    ):
+        if given not in possible:
+            names = " or ".join(f'"{x}"' for x in possible)
+            raise ValueError(f"{name} is {given!r}; give {names}.")
     if chunk_size < 1:
         raise ValueError(f"chunk_size is {chunk_size}; give at least 1.")
     if cu_seqlens is not None and cu_seqlens.device.type == "cpu":

@@ -11,6 +11,7 @@ hand-written gradients. "bh" counts the (batch, head) pairs of a slice.
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from transformers.utils import logging
 
 from ..attention.custom_operator import attention_operator
 from ..attention.numerics import accumulation_dtype, has_fast_bfloat16, has_native_product, inverse_denominator
+from ..attention.plain import run_plain
 
 
 # Elements in the queries of a sequence up to which sequences are copied to be processed together (`is_short`), with
@@ -252,7 +254,8 @@ def cpu_operator(
     The operator `lion::<name>` of a hand-written forward and backward for the CPU.
 
     Args:
-        compute, compute_gradients, plain: as in `attention_operator`; `compute` returns what is `rounded`.
+        compute, compute_gradients: as in `attention_operator`; `compute` returns what is `rounded`.
+        plain: the body (attention/plain.py) that computes the same.
         allocate_more: allocates one more tensor that `compute` returns and `compute_gradients` takes, from query, key,
             value and forward log decay.
     """
@@ -273,4 +276,5 @@ def cpu_operator(
         return wider, *more
 
     num_saved = 1 if allocate_more is None else 2
+    plain = partial(run_plain, plain)
     return attention_operator(name, compute, gradients_laid_out, plain, allocate_saved, num_saved, is_direct=True)

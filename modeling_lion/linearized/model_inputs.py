@@ -39,6 +39,11 @@ def with_tokens(forward: Callable) -> Callable:
         name = str(self.config._attn_implementation) if isinstance(self.config, LinearizedConfig) else ""
         if self.base_model is not self or not name.startswith("lion"):
             return forward(self, *args, **kwargs)
+        if torch.jit.is_tracing():
+            raise ValueError(
+                f"`torch.jit.trace` keeps one form of attention for all lengths, and {type(self).__name__} chooses by "
+                "the length of a text: use `lion export` or `torch.export`."
+            )
         given = dict(zip(names, args, strict=False)) | kwargs
         inputs = next((given[name] for name in ("input_ids", "inputs_embeds") if given.get(name) is not None), None)
         if inputs is not None and self.config.lion_position_table is not None:

@@ -68,13 +68,7 @@ class LinearMixer(Mixer):
             for dim in (config.key_dim, config.key_dim, self.head_dim)
         )
 
-    def forward(
-        self,
-        hidden_states: Tensor,
-        layout: Layout,
-        memory: Tensor | None = None,
-        attention: Callable | None = None,
-    ) -> AttentionCall:
+    def forward(self, hidden_states: Tensor, layout: Layout, attention: Callable | None = None) -> AttentionCall:
         """
         `Mixer.forward`. The inputs are query and key, after the feature map, value, and the log decays, of `scans *
         heads` heads: a scan is an order in which tokens are read (sequence/scans.py), with its own decays.

@@ -76,21 +76,12 @@ class LunaMixer(SoftmaxMixer):
         own = (slot.unsqueeze(1) == sequence)[None, None]
         return LunaMasks(own if is_real is None else own & is_real[:, None, None], own.transpose(-1, -2))
 
-    def forward(
-        self,
-        hidden_states: Tensor,
-        layout: Layout,
-        memory: Tensor | None = None,
-        attention: Callable | None = None,
-    ) -> AttentionCall:
+    def forward(self, hidden_states: Tensor, layout: Layout, attention: Callable | None = None) -> AttentionCall:
         """
-        `Mixer.forward` of the unpack attention, whose keys and values come from the packed memory.
-
-        Args:
-            memory: P, `(batch, luna_length, hidden_size)`, concatenated for packed sequences; `None` in the first
-                layer. The call returns P⁺.
+        `Mixer.forward` of the unpack attention, whose keys and values come from the packed memory. `layout.memory`
+        has P, `(batch, luna_length, hidden_size)`, concatenated for packed sequences, and then P⁺.
         """
-        masks = layout.masks[self.layer_type]
+        masks, memory = layout.masks[self.layer_type], layout.memory.states
         if memory is None:
             borders = layout.tokens.cu_seqlens
             num_sequences = 1 if borders is None else len(borders) - 1
@@ -102,10 +93,9 @@ class LunaMixer(SoftmaxMixer):
         query = self.split_heads(self.q_proj(hidden_states))
         key = self.split_heads(self.k_proj(packed))
         value = key if self.v_proj is None else self.split_heads(self.v_proj(packed))
-        if self.memory_norm is not None:
-            memory = self.memory_norm(packed + memory)
+        layout.memory.states = None if self.memory_norm is None else self.memory_norm(packed + memory)
         attention = None if attention is None else self.bound(attention, layout, masks.unpack)
-        return AttentionCall(attention, (query, key, value), memory=memory)
+        return AttentionCall(attention, (query, key, value))
 
     def weights(self, call: AttentionCall, layout: Layout) -> Tensor:
         return self.weights_of(call.inputs, layout, layout.masks[self.layer_type].unpack)

@@ -30,12 +30,10 @@ class AttentionCall(NamedTuple):
         attention: `attention(*inputs)` returns the output, or a pair of the output and the weights or `None`.
         inputs: what attention reads; of linear mixers query, key and value, `(batch, heads, length, head_dim)`, and
             then what `Mixer.needs` names.
-        memory: a second stream of hidden states for the next layer (mixers/luna.py).
     """
 
     attention: Callable | None
     inputs: tuple
-    memory: Tensor | None = None
 
 
 # What a class says of one of its methods. A subclass with another method has to say it again: until then it is as in
@@ -70,7 +68,7 @@ class Mixer(nn.Module):
         is_linear: whether it is a `LinearMixer`, with the fields of `LionConfig` for linear attention.
         is_softmax: whether functions of transformers compute it, as chosen by `attn_implementation`.
         has_decays: whether order matters without positions: texts then have no learnt positions by default.
-        has_memory: whether it passes a second stream of hidden states from layer to layer.
+        has_memory: whether it changes `layout.memory`, a second stream of hidden states from layer to layer.
         has_scans: whether it reads an image along `LionConfig.num_scans` orders, which are `layout.scans`.
         has_rotary_positions: whether it rotates queries and keys by `layout.rotary_tables`.
         reach: how many tokens on each side of a segment of a longer text it needs (sequence/halo.py); `None` if it
@@ -154,20 +152,13 @@ class Mixer(nn.Module):
         """
         raise TypeError(f"{type(self).__name__} has neither `mix` nor `forward`.")
 
-    def forward(
-        self,
-        hidden_states: Tensor,
-        layout: Layout,
-        memory: Tensor | None = None,
-        attention: Callable | None = None,
-    ) -> AttentionCall:
+    def forward(self, hidden_states: Tensor, layout: Layout, attention: Callable | None = None) -> AttentionCall:
         """
         The call of attention for a batch. Here it is `mix` for each sequence: sequences of one length go together.
 
         Args:
             hidden_states: `(batch, length, hidden_size)`.
             layout: padding, packing and positions of the tokens (sequence/layout.py).
-            memory: a second stream of hidden states, which only some mixers read and write.
             attention: the function named by `attention_name`; `None` without one, or if only inputs are needed.
         """
         around = layout.with_halo(hidden_states, self.reach or 0)

@@ -133,17 +133,11 @@ class SoftmaxMixer(Mixer):
     def attention_name(self, output_attentions: bool) -> str:
         return softmax_name(self.config._attn_implementation)
 
-    def forward(
-        self,
-        hidden_states: Tensor,
-        layout: Layout,
-        memory: Tensor | None = None,
-        attention: Callable | None = None,
-    ) -> AttentionCall:
-        """`Mixer.forward`; `memory` is passed on."""
+    def forward(self, hidden_states: Tensor, layout: Layout, attention: Callable | None = None) -> AttentionCall:
+        """`Mixer.forward`."""
         inputs = self.project(hidden_states, layout)
         attention = None if attention is None else self.bound(attention, layout, layout.masks.get(self.layer_type))
-        return AttentionCall(attention, inputs, memory=memory)
+        return AttentionCall(attention, inputs)
 
     def bound(self, attention: Callable, layout: Layout, mask) -> Callable:
         """An attention function of transformers with the options of this mixer."""
@@ -230,16 +224,10 @@ class SlidingMixer(SoftmaxMixer):
         is_in_window = lambda b, h, q, k: (position[b, q] - position[b, k]).abs() <= reach
         return create_bidirectional_mask(config, hidden_states, tokens.is_real, and_mask_function=is_in_window)
 
-    def forward(
-        self,
-        hidden_states: Tensor,
-        layout: Layout,
-        memory: Tensor | None = None,
-        attention: Callable | None = None,
-    ) -> AttentionCall:
+    def forward(self, hidden_states: Tensor, layout: Layout, attention: Callable | None = None) -> AttentionCall:
         """`Mixer.forward`, also of a segment of a longer sequence."""
         if not layout.is_segment and softmax_name(self.config._attn_implementation) != "sdpa":
-            return super().forward(hidden_states, layout, memory, attention)
+            return super().forward(hidden_states, layout, attention)
         around = layout.with_halo(hidden_states, self.reach)
         query, key, value = self.project(around.hidden_states, layout)
         own = slice(around.before, around.before + hidden_states.shape[1])
@@ -250,7 +238,7 @@ class SlidingMixer(SoftmaxMixer):
             tokens=around.tokens if layout.is_segment else layout.tokens,
             first_query=around.before,
         )
-        return AttentionCall(attention, (query[:, :, own], key, value), memory=memory)
+        return AttentionCall(attention, (query[:, :, own], key, value))
 
     def weights(self, call: AttentionCall, layout: Layout) -> Tensor | None:
         """`Mixer.weights`; `None` in a segment, where tokens outside are seen."""

@@ -26,6 +26,15 @@ from .tiles import ALL_TOKENS, TokenTile, cut_into_tiles, in_tiles
 PositionEmbeddings = tuple[Tensor, Tensor]
 
 
+class Memory:
+    """
+    A second stream of hidden states, which layers hand on where the mixer has one (mixers/luna.py). An object of its
+    own, so that copies of a layout share it.
+    """
+
+    states: Tensor | None = None
+
+
 @dataclass
 class Layout:
     """
@@ -40,6 +49,7 @@ class Layout:
         conv_borders: for short convolutions at borders inside rows; `None` if there are none.
         has_tiles: whether to compute token by token in tiles (sequence/tiles.py).
         plan: what attention of all layers shares (attention/plan.py); `None` if the layout is not of one call.
+        memory: what the layer before left.
     """
 
     tokens: Tokens = field(default_factory=Tokens)
@@ -49,6 +59,7 @@ class Layout:
     conv_borders: ConvBorders | None = None
     has_tiles: bool = False
     plan: CallPlan | None = None
+    memory: Memory = field(default_factory=Memory)
 
     is_segment = False  # whether mixers see tokens outside of this layout
     border_states = None  # what mixers receive from the other segments

@@ -156,7 +156,7 @@ def encode_in_segments(
                 border_states = mixer.pass_states(sent)
             for (segment, layout), states in zip(each_segment(layer), border_states, strict=True):
                 layout.border_states = states
-                segment.copy_(layer(segment, layout)[0])
+                segment.copy_(layer(segment, layout))
     if model.norm is not None:
         for segment in segments:
             segment.copy_(model.norm(segment))

@@ -20,7 +20,7 @@ from ..attention.custom_operator import NAMESPACE, attention_operator
 from ..attention.decay_mask import is_per_head, log_decay_floor, mask_directions
 from ..attention.kernels import register_kernels
 from ..attention.numerics import is_zero_denominator
-from ..attention.plain import chunk_body, parallel_body
+from ..attention.plain import chunk_body, parallel_body, run_plain
 from .launch_options import SMALLEST, Plan, launch, longest_full_form, padded, with_strides
 
 
@@ -275,6 +275,7 @@ def triton_operator(name: str, plain: Callable, is_whole: bool) -> Callable:
         for function in (launch_attention, launch_attention_gradients, allocate_saved)
     )
     forward, backward, allocate = functions
+    plain = partial(run_plain, plain)
     return attention_operator(f"triton_{name}", forward, backward, plain, allocate, 5, empty_like)
 
 

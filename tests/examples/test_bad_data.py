@@ -117,7 +117,12 @@ TABLES = {
     "a list of rows": ("a.json", '[{"text": "a"}, {"text": "b"}]', {"text": ["a", "b"]}),
     "numbers for rows": ("a.json", "[1, 2]", "a.json has the row 1: write rows as objects"),
     "a line that is cut": ("a.jsonl", '{"text": "a"}\n{"text": "b"\n', "a.jsonl line 2 cannot be read as json"),
-    "half of a character": ("a.jsonl", '{"text": "\\ud800"}\n', "a.jsonl cannot be read as json: .*surrogates"),
+    "half of a character": (
+        "a.jsonl",
+        '{"text": "\\ud800"}\n',
+        "a.jsonl, row 1, has half of a character .*ud800. behind",
+    ),
+    "both halves of a character": ("a.jsonl", '{"text": "\\ud83e\\udd81"}\n', {"text": ["\U0001f981"]}),
 }
 
 
@@ -537,6 +542,17 @@ def test_columns_of_other_types_of_arrow(kind, model, tmp_path):
     assert [sentence.words for sentence in sentences] == words and sentences[0].tags == ["O", "X"]
     shards = corpus.make_shards(corpus.find_files([tmp_path / "a.parquet"]), corpus.Columns(), 1000)
     assert [x.text for shard in shards for x in corpus.read_shard(shard, corpus.Columns())] == TEXTS
+
+
+@pytest.mark.parametrize("script", ["run_qa", "run_token_classification"])
+def test_half_of_a_character_is_named_with_its_row(script, model, tmp_path):
+    """In questions and in sentences: the tokenizer stopped there, and said no file."""
+    good = '{"id": 1, "question": "who", "context": "a lion", "answers": [], "tokens": ["a"], "tags": ["O"]}'
+    bad = good.replace("a lion", "a \\udc80 lion").replace('["a"]', '["\\udc80"]')
+    file = write(tmp_path / "a.jsonl", f"{good}\n{bad}\n")
+    arguments = ["--do_train", "--train_file", file, "--model_name_or_path", str(model), *QUIET]
+    with pytest.raises(ValueError, match="--train_file .*a.jsonl, row 2, has half of a character .*udc80. behind"):
+        import_module(script).main([*arguments, "--output_dir", str(tmp_path / "out")])
 
 
 def test_a_finished_training_says_so(model, tmp_path, capsys):

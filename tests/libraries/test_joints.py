@@ -270,6 +270,25 @@ def test_an_encoder_that_became_linear_reads_long_texts_after_it_was_saved(tmp_p
     assert encoders.load_encoder(folder).max_seq_length == 64
 
 
+# torch.jit.trace, which keeps what one length has chosen (transformers#27262)
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch, on what a trace keeps
+def test_a_trace_is_right_at_all_lengths_or_refused():
+    config = {"vocab_size": 40, "initializer_range": 0.3} | SIZES
+    model = LionModel(LionConfig(**config), add_pooling_layer=False).eval().requires_grad_(False)
+    states = lambda ids, mask: model(ids, attention_mask=mask).last_hidden_state
+    ids = torch.randint(3, 40, (1, 10))
+    traced = torch.jit.trace(states, (ids, torch.ones_like(ids)), check_trace=False)
+    for length in (5, 10, 30, 100):
+        ids, mask = torch.randint(3, 40, (2, length)), torch.ones(2, length, dtype=torch.int64)
+        mask[0, -2:] = 0
+        assert abs((traced(ids, mask) - states(ids, mask))[mask.bool()]).max() < 1e-5, length
+    encoder = linearize(BertModel(BertConfig(**config)).eval(), exact_length=24, window=4)
+    with pytest.raises(ValueError, match="chooses by the length of a text: use `lion export` or `torch.export`"):
+        torch.jit.trace(lambda ids: encoder(ids).last_hidden_state, (ids,))
+
+
 # Mistakes with a next step
 
 

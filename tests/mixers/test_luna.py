@@ -40,13 +40,14 @@ def literal_luna(mixer, hidden_states, memory, kept, activation, num_heads=2):
 def test_layers_are_those_of_the_specification(activation, is_tied, choice, find_case, equal):
     case = find_case("LionModel", "text")
     model = case.model("luna", choice, luna_activation=activation, luna_tie_kv=is_tied, num_hidden_layers=3)
-    seen = []
+    seen, memories = [], []
     for layer in model.layers:
-        layer.attention.register_forward_hook(lambda module, args, output: seen.append((args, output)))
+        layer.attention.register_forward_hook(lambda module, args, output: seen.append((args[0], output[0])))
+        layer.register_forward_hook(lambda module, args, output: memories.append((args[2], output[1])))
     mask = torch.arange(9) < torch.tensor([[9], [6], [1]])
     model(torch.randint(1, 40, (3, 9)), attention_mask=mask)
     memory = model.layers[0].attention.mixer.memory.expand(3, -1, -1)
-    for n, ((hidden_states, _, given), (output, _, passed)) in enumerate(seen):
+    for n, ((hidden_states, output), (given, passed)) in enumerate(zip(seen, memories, strict=True)):
         attention = model.layers[n].attention
         mixer = attention.mixer
         assert (given is None) == (n == 0)
@@ -56,6 +57,27 @@ def test_layers_are_those_of_the_specification(activation, is_tied, choice, find
         if n < 2:
             memory = mixer.memory_norm(torch.stack([row[1] for row in rows]) + memory)
             equal(passed, memory)
+    assert passed is None
+
+
+@pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated:FutureWarning")  # 5.17 has no other
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_checkpointing_keeps_the_gradients_of_the_memory(use_reentrant, find_case, equal):
+    """Also where layers and their layouts are copied, as accelerate does it for several devices."""
+    model = find_case("LionModel", "text").model("luna", num_hidden_layers=4).train()
+    ids, gradients = torch.randint(1, 40, (3, 9)), []
+    for is_checkpointed in (False, True):
+        if is_checkpointed:
+            model.gradient_checkpointing_enable({"use_reentrant": use_reentrant})
+            for layer in model.layers:
+                layer.register_forward_pre_hook(lambda module, args: (args[0], args[1].to("cpu"), *args[2:]))
+        model.zero_grad()
+        model(ids).last_hidden_state.square().sum().backward()
+        gradients.append({name: x.grad for name, x in model.named_parameters() if x.grad is not None})
+    assert gradients[0]["layers.0.attention.mixer.memory"].abs().sum() > 0
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, expected in gradients[0].items():
+        equal(gradients[1][name], expected, name)
 
 
 def test_parameters(find_case):

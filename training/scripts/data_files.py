@@ -24,6 +24,7 @@ from .class_names import NUMBER
 
 FILE_TYPES = {".txt": "text", ".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
 TABLES = tuple(name for name, kind in FILE_TYPES.items() if kind != "text")  # with columns
+HALF = re.compile(r"\\u[dD][89a-fA-F]")  # an escape of half of a character, or of a whole one in two parts
 MOST_FAULTS = 10  # that a message shows
 FILE_NAME = re.compile(r"\S+\.(txt|md|rst|html?|xml|json|pdf|docx?|eml|log)", re.IGNORECASE)
 TEXT_FILES_HELP = (
@@ -139,6 +140,7 @@ def read_json(file: str, what: str) -> list | dict:
     text = Path(file).read_text(encoding="utf-8-sig")
     try:
         content = json.loads(text)
+        check_characters([content] if isinstance(content, dict) else content, text, what)
         return [content] if Path(file).suffix == ".jsonl" else content
     except json.JSONDecodeError as error:
         if not error.msg.startswith("Extra data"):  # else a row on each line
@@ -149,7 +151,24 @@ def read_json(file: str, what: str) -> list | dict:
             rows += [json.loads(line)] if line.strip() else []
         except json.JSONDecodeError as error:
             raise ValueError(f"{what} line {number} cannot be read as json: {error}. Write it again.") from None
+    check_characters(rows, text, what)
     return rows
+
+
+def check_characters(rows: object, text: str, what: str) -> None:
+    """Raise a ValueError for the first row with half of a character, which no tokenizer reads."""
+    if not HALF.search(text):
+        return
+    for number, row in enumerate(rows if isinstance(rows, list) else [rows], start=1):
+        written = json.dumps(row, ensure_ascii=False)
+        try:
+            written.encode()
+        except UnicodeEncodeError as error:
+            near = written[max(0, error.start - 30) : error.start]
+            raise ValueError(
+                f"{what}, row {number}, has half of a character (\\u{ord(written[error.start]):x}) behind {near!r}: "
+                "write the whole character, or remove it."
+            ) from None
 
 
 def to_dataset(rows: list[dict] | dict, what: str) -> Dataset:

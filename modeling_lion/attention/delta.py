@@ -1,0 +1,130 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The gated delta rule in both directions (SPEC §14): one function checks its inputs, chooses a form and a kernel, and
+runs it, as `lion_attention` does for sums.
+
+The kernel is an operator as those of attention/custom_operator.py, with one input more and other divisions:
+
+    operator(query, key, value, forward, backward, beta, chunk_size, division, head_directions)
+        -> (output, denominator, *saved)
+
+    "rms"      y / denominator, in the dtype of the values; denominator = (mean of y² + 1e-5)^1/2
+    "none"     y, in the dtype of the values; the denominators are left unwritten
+    "deferred" y, in the accumulation dtype
+"""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from .decay_mask import NO_DECAY, LogDecay, finite_log_decay
+from .delta_plain import (
+    back_in_order,
+    delta_chunk_body,
+    delta_parallel_body,
+    delta_rnn_body,
+    delta_weights,
+    finish_delta,
+    in_reading_order,
+)
+from .kernels import KERNELS, backend_of
+from .lion_attention import check_arguments
+from .numerics import accumulation_dtype, without_autocast
+from .plan import CallPlan, planned
+
+
+DELTA_BODIES = {"parallel": delta_parallel_body, "chunk": delta_chunk_body, "rnn": delta_rnn_body}
+
+
+def delta_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    log_decay: LogDecay = NO_DECAY,
+    beta: Tensor | None = None,
+    *,
+    form: str = "auto",
+    normalization: str = "rms",
+    chunk_size: int = 64,
+    cu_seqlens: Tensor | None = None,
+    head_directions: str = "alternate",
+    returns_sums: bool = False,
+    plan: CallPlan | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """
+    SPEC §14 for every query: even heads read forward, odd ones backward. A state has, for each key, a value; what a
+    token writes is the part of its value that the state does not answer already.
+
+    Args:
+        query: `(batch, heads, length, head_dim)`, after the feature map.
+        key: likewise, of length 1 or less, so that states cannot grow. A padded token has key 0.
+        value: `(batch, heads, length, value_dim)`, in the same dtype.
+        log_decay: of every step, forward and backward, as in `lion_attention`; each head uses those of its direction.
+        beta: how much of what is missing each token writes, `(batch, heads, length)`, from 0 to 2; `None` for 1. That
+            of a padded token has no effect. Converted to float32, or to float64 for float64 inputs.
+        form: `"parallel"` (one chunk), `"chunk"` or `"rnn"`, which give the same result; `"auto"` for the fastest; or
+            `"eager"`, the reference, which also returns the weights.
+        normalization: `"rms"` divides each output by the root of its mean square, plus 1e-5; `"none"` does not.
+        chunk_size: tokens per chunk, for the chunk form. It never changes the result; the CPU uses smaller chunks
+            where larger ones would cost digits.
+        cu_seqlens: borders of packed sequences, `(num_sequences + 1,)`, the same for every row of the batch.
+        head_directions: `"alternate"`.
+        returns_sums: return outputs in the accumulation dtype, not normalised, for a caller who adds to them.
+        plan: what the layers of one call share (attention/plan.py); their inputs are not checked.
+
+    Returns:
+        The output `(batch, heads, length, value_dim)`, in the dtype of `value`, and, for `"eager"`, the matrix that
+        multiplies the values, `(batch, heads, length, length)`, whose entries may have either sign, otherwise `None`.
+
+    Raises:
+        ValueError: if a shape, a dtype or a name is wrong.
+    """
+    if plan is None:
+        options = form, normalization, chunk_size, cu_seqlens, head_directions
+        check_arguments(query, key, value, log_decay, *options, ("rms", "none"), ("alternate",))
+        check_beta(beta, query)
+    division = "deferred" if returns_sums else normalization
+    with without_autocast(query):
+        dtype = accumulation_dtype(query.dtype)
+        beta = query.new_ones(query.shape[:3], dtype=dtype) if beta is None else beta.to(dtype)
+        forward, backward = finite_log_decay(log_decay, query, cu_seqlens, head_directions, masks_directions=False)
+        if form == "eager":
+            return reference_delta(query, key, value, forward, backward, beta, division)
+        operator, direct, body = planned(plan, choose_delta, query, value, options=(form,))
+        inputs = (query, key, value, forward, backward, beta, chunk_size, division, head_directions)
+        if operator is None:
+            y = body(*in_reading_order(*inputs[:6]), chunk_size)  # called from here to keep stack traces short
+            return finish_delta(back_in_order(y), value.dtype, division)[0], None
+        output, *_ = operator(*inputs) if direct is None else direct(*inputs, plan)
+        return output, None
+
+
+def reference_delta(
+    query: Tensor, key: Tensor, value: Tensor, forward: Tensor, backward: Tensor, beta: Tensor, division: str
+) -> tuple[Tensor, Tensor]:
+    """The output and the weights, from the whole matrix. Weights times values are the output."""
+    query, key, wide, *others = in_reading_order(query, key, value, forward, backward, beta)
+    weights = delta_weights(query, key, *others)
+    y = weights @ wide
+    output, denominator = finish_delta(back_in_order(y), value.dtype, division)
+    weights = back_in_order(weights).transpose(-1, -2)
+    weights = back_in_order(weights).transpose(-1, -2)
+    if division == "rms":
+        weights = weights / denominator.unsqueeze(-1)
+    return output, weights if division == "deferred" else weights.to(value.dtype)
+
+
+def choose_delta(query: Tensor, value: Tensor, form: str) -> tuple[Callable | None, Callable | None, Callable | None]:
+    """As `choose` of `lion_attention`. Chunks are fastest at every length: a short text is one chunk."""
+    form = "chunk" if form == "auto" else form
+    operator = KERNELS.get((backend_of(query, value), f"delta_{form}"))
+    if operator is not None:
+        return operator, operator.without_dispatcher(query), None
+    return None, None, DELTA_BODIES[form]
+
+
+def check_beta(beta: Tensor | None, query: Tensor) -> None:
+    if beta is not None and beta.shape != query.shape[:3]:
+        raise ValueError(
+            f"beta must be None or (batch, heads, length) = {tuple(query.shape[:3])}; got {tuple(beta.shape)}."
+        )

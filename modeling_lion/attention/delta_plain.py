@@ -1,0 +1,175 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The gated delta rule (SPEC §14) in differentiable torch operations: for devices without a kernel, for `torch.func`, and
+for second derivatives of the hand-written kernel.
+
+    S_i = λ_{i-1} (I - β_i k_i k_iᵀ) S_{i-1} + β_i k_i v_iᵀ        y_i = S_iᵀ q_i
+
+With M, the mask of a head that reads forward (attention/decay_mask.py), K₀ = strictly lower part of (k kᵀ) ∘ M and
+Q₀ = (q kᵀ) ∘ M, what token i writes is β_i k_i n_iᵀ, and n is what was missing in the state:
+
+    n = (I + K₀ diag(β))⁻¹ (v - from_start · k S)        y = Q₀ diag(β) n + from_start · q S
+
+where S is the state that reaches the chunk. In one chunk, S is 0, and the matrix that multiplies v is
+Q₀ diag(β) (I + K₀ diag(β))⁻¹. (SPEC §14 has diag(β) to the left of the inverse, which is the same matrix.)
+
+A body takes, in the accumulation dtype and in the order in which the heads read (`in_reading_order`): query and key
+`(batch, heads, length, head_dim)`, value `(batch, heads, length, value_dim)`, the log decays of `finite_log_decay`,
+`(1 or batch, heads, length)`, β `(batch, heads, length)`, and a chunk size. It returns y.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from .decay_mask import LogDecay, chunk_sums, cut_evenly, decay_mask, log_decay_floor, over_tokens, reads_forward
+from .numerics import accumulation_dtype
+from .plain import RNN_STEPS, without_saving
+
+
+# Of the mean square, in the normalization of outputs.
+RMS_EPS = 1e-5
+# What decays by more in one step is gone: outputs are divided by the root of 1e-5 at least, never by what is left. So
+# sums of log decays are no longer than they need be, which saves digits.
+LEAST_LOG_DECAY = -50.0
+
+
+def run_delta_body(
+    body: Callable,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    forward: Tensor,
+    backward: Tensor,
+    beta: Tensor,
+    chunk_size: int,
+    division: str,
+    head_directions: str,
+) -> tuple[Tensor, Tensor]:
+    """Output and denominators `(batch, heads, length)` of a body; inputs as of the operator (attention/delta.py)."""
+    inputs = in_reading_order(query, key, value, forward, backward, beta)
+    output = back_in_order(body(*inputs, chunk_size))
+    return finish_delta(output, value.dtype, division)
+
+
+def in_reading_order(
+    query: Tensor, key: Tensor, value: Tensor, forward: Tensor, backward: Tensor, beta: Tensor
+) -> list[Tensor]:
+    """What a body takes, with the tokens of odd heads from the last to the first."""
+    dtype = accumulation_dtype(query.dtype)
+    forward, backward = over_tokens(LogDecay(forward, backward), query)
+    is_forward = reads_forward(query.shape[1], query.device).view(-1, 1)
+    own = cut_short(forward.where(is_forward, backward.flip(2)))
+    aligned = [x.where(is_forward.unsqueeze(-1), x.flip(2)).to(dtype) for x in (query, key, value)]
+    return [*aligned, own, beta.where(is_forward, beta.flip(2))]
+
+
+def cut_short(log_decay: Tensor) -> Tensor:
+    """Log decays with -inf, as `log_decay_floor` has it, for all below `LEAST_LOG_DECAY`."""
+    return log_decay.masked_fill(log_decay < LEAST_LOG_DECAY, log_decay_floor(log_decay.dtype))
+
+
+def back_in_order(x: Tensor) -> Tensor:
+    """`(batch, heads, length, ...)` in reading order, in the order of the tokens."""
+    return x.where(reads_forward(x.shape[1], x.device).view(-1, 1, 1), x.flip(2))
+
+
+def finish_delta(numerator: Tensor, dtype: torch.dtype, division: str) -> tuple[Tensor, Tensor]:
+    """Output, in `dtype` unless `division` is "deferred", and denominators `(batch, heads, length)`."""
+    denominator = (numerator.square().mean(-1, keepdim=True) + RMS_EPS).sqrt()
+    output = numerator / denominator if division == "rms" else numerator
+    return output if division == "deferred" else output.to(dtype), denominator.squeeze(-1)
+
+
+def scores_with_beta(query: Tensor, key: Tensor, log_decay: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+    """K₀ diag(β) and Q₀ diag(β), `(..., length, length)`."""
+    mask = decay_mask(log_decay, log_decay) * beta.unsqueeze(-2)
+    keys = key.transpose(-1, -2)
+    return ((key @ keys) * mask).tril(-1), ((query @ keys) * mask).tril()
+
+
+def correct(reads: Tensor, x: Tensor, left: bool = True) -> Tensor:
+    """(I + reads)⁻¹ x, or x (I + reads)⁻¹; `reads` is strictly lower triangular."""
+    return torch.linalg.solve_triangular(reads, x, upper=False, left=left, unitriangular=True)
+
+
+def delta_weights(query: Tensor, key: Tensor, log_decay: Tensor, beta: Tensor) -> Tensor:
+    """The matrix that multiplies v, `(batch, heads, length, length)`, in reading order."""
+    reads, answers = scores_with_beta(query, key, log_decay, beta)
+    return correct(reads, answers, left=False)
+
+
+def delta_parallel_body(query, key, value, log_decay, beta, chunk_size):
+    """One chunk. O(L²) time."""
+    reads, answers = scores_with_beta(query, key, log_decay, beta)
+    return answers @ correct(reads, value)
+
+
+def delta_chunk_body(query, key, value, log_decay, beta, chunk_size):
+    """
+    Chunks, with one triangular solve for all of them (the UT transform); states pass from each to the next. O(L) time
+    and memory.
+    """
+    length, value_dim = value.shape[2:]
+    num_chunks, chunk = cut_evenly(length, chunk_size)
+    if num_chunks == 1:
+        return delta_parallel_body(query, key, value, log_decay, beta, chunk_size)
+    padding = num_chunks * chunk - length
+    if padding:
+        query, key, value = (pad(x, (0, 0, 0, padding)) for x in (query, key, value))
+        log_decay, beta = (pad(x, (0, padding)) for x in (log_decay, beta))
+    query, key, value, log_decay, beta = (
+        x.unflatten(2, (num_chunks, chunk)) for x in (query, key, value, log_decay, beta)
+    )
+    sums = chunk_sums(log_decay, log_decay)
+    from_start, to_end = sums.from_start.exp().unsqueeze(-1), sums.to_end.exp()
+    reads, answers = scores_with_beta(query, key, log_decay, beta)
+    missing, read = correct(reads, torch.cat((value, key * from_start), dim=-1)).split(
+        (value_dim, key.shape[-1]), dim=-1
+    )
+    query, writes = query * from_start, (key * (to_end * beta).unsqueeze(-1)).transpose(-1, -2)
+    keep = to_end[..., :1].unsqueeze(-1)
+    outputs, state = [], None
+    for n in range(num_chunks):
+        new = missing[:, :, n] if state is None else missing[:, :, n] - read[:, :, n] @ state
+        output = answers[:, :, n] @ new
+        outputs.append(output if state is None else output + query[:, :, n] @ state)
+        written = writes[:, :, n] @ new
+        state = written if state is None else state * keep[:, :, n] + written
+    return torch.cat(outputs, dim=2)[:, :, :length]
+
+
+def delta_rnn_body(query, key, value, log_decay, beta, chunk_size):
+    """The recurrence, token by token, one state per head. In training the states are recomputed, as in `rnn_body`."""
+    state = key.new_zeros(*key.shape[:2], key.shape[-1], value.shape[-1])
+    decay = log_decay.exp()
+    outputs = []
+    for inputs in zip(*(x.split(RNN_STEPS, dim=2) for x in (query, key, value, decay, beta)), strict=True):
+        output, state = without_saving(delta_recurrence, *inputs, state)(*inputs, state)
+        outputs.append(output)
+    return torch.cat(outputs, dim=2)
+
+
+def delta_recurrence(
+    query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor, state: Tensor
+) -> tuple[Tensor, Tensor]:
+    """
+    Some steps of the recurrence.
+
+    Args:
+        query, key, value: `(batch, heads, steps, dim)`; decay, beta: `(1 or batch, heads, steps)`.
+        state: before the first step, already decayed, `(batch, heads, head_dim, value_dim)`.
+
+    Returns:
+        The outputs `(batch, heads, steps, value_dim)`, and the state after the last step, decayed.
+    """
+    outputs = [value[:, :, :0]]
+    for i in range(query.shape[2]):
+        key_i, beta_i = key[:, :, i, None], beta[:, :, i, None, None]
+        missing = value[:, :, i, None] - key_i @ state
+        state = state + key_i.transpose(-1, -2) * (beta_i * missing)
+        outputs.append(query[:, :, i, None] @ state)
+        state = state * decay[:, :, i, None, None]
+    return torch.cat(outputs, dim=2), state
