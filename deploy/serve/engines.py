@@ -89,9 +89,7 @@ class Engine:
         twin = Engine(self.model, self.about)
         first = twin.modules[0]
         if isinstance(first.model, ExportedModel):
-            twin.modules[0] = copy.copy(first)
-            twin.modules[0].__dict__ = first.__dict__ | {"_modules": dict(first.__dict__["_modules"])}
-            twin.modules[0].model = ExportedModel(first.model.folder)
+            twin.modules[0] = copy.deepcopy(first, {id(first.model): ExportedModel(first.model.folder)})
         return twin
 
     @property

@@ -40,11 +40,6 @@ class LinearizedModel(PreTrainedModel):
             return requested_attention or "lion"
         return super().get_correct_attn_implementation(requested_attention, is_init_check)
 
-    @classmethod
-    def _can_set_attn_implementation(cls) -> bool:
-        # transformers would look for its attention interface in this file.
-        return True
-
     def __reduce_ex__(self, protocol):
         made, arguments, *state = super().__reduce_ex__(protocol)
         if type(self) is not MODEL_CLASSES.get(self.source_class):

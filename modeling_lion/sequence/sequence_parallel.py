@@ -358,9 +358,12 @@ class SequenceParallelModel:
         group = group.get_group() if hasattr(group, "get_group") else group
         self.base_model.sequence_group = group
         if self._has_labels_per_token:
-            self.__dict__.pop("_loss_function", None)  # set by an earlier call
-            if group is not None:
-                self.loss_function: Callable = partial(shared_loss, self.loss_function, group)
+            loss_function = self.loss_function
+            if getattr(loss_function, "func", None) is shared_loss:  # of an earlier call
+                loss_function = loss_function.args[0]
+            self.loss_function: Callable = (
+                loss_function if group is None else partial(shared_loss, loss_function, group)
+            )
 
     def shard_inputs(self, inputs: dict) -> dict:
         """

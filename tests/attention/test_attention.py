@@ -25,8 +25,6 @@ from attention_forms import (
     naive,
     pairs,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from modeling_lion.attention.decay_mask import LogDecay, finite_log_decay
 from modeling_lion.attention.lion_attention import fastest_form, lion_attention
@@ -403,37 +401,6 @@ def test_what_does_not_fit_is_refused(change, message):
     arguments = {name: torch.zeros(2, 3, 8, 5) for name in ("query", "key", "value")}
     with pytest.raises(ValueError, match=message):
         auto(**(arguments | change))
-
-
-@st.composite
-def problems(draw, mixers):
-    """Inputs of a kernel with anything in them that SPEC §4 and §5 allow."""
-    mixer = draw(st.sampled_from(mixers))
-    length = draw(st.integers(1, 90))
-    batch, heads = draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    dtype = draw(st.sampled_from(DTYPES))
-    seed = draw(st.integers(0, 1000))
-    query, key, value, log_decay = make_inputs(mixer, length, dtype=dtype, seed=seed, batch=batch, heads=heads)
-    if mixer != "lit" and draw(st.booleans()):
-        log_decay = extreme_decays(draw(st.sampled_from(EXTREMES)), log_decay.shape, log_decay.dtype)
-    if mixer == "selective" and draw(st.booleans()):
-        is_real = torch.rand(batch, 1, length, generator=torch.Generator().manual_seed(seed)) < draw(st.floats(0, 1))
-        key, log_decay = key * is_real[..., None], torch.where(is_real, log_decay, 0)
-    borders = sorted(draw(st.sets(st.integers(1, length - 1), max_size=5))) if length > 1 else []
-    options = {
-        "cu_seqlens": draw(st.sampled_from([None, torch.tensor([0, *borders, length])])),
-        "normalization": draw(st.sampled_from(["sum", "none"])),
-        "chunk_size": draw(st.integers(1, length + 2)),
-    }
-    return (query, key, value, log_decay), options
-
-
-@pytest.mark.slow
-@given(problems(["lit", "decay", "selective"]), st.sampled_from(sorted(FORMS)))
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
-def test_anything_allowed(problem, kernel):
-    inputs, options = problem
-    assert_as_good_as_naive(FORMS[kernel], *inputs, **options)
 
 
 def test_slow_dtypes_are_named_once(monkeypatch):

@@ -126,34 +126,11 @@ def test_agrees_with_the_definition(form, length, window, dtype, batch):
     assert_as_good_as_definition(form, *make_inputs(length, dtype=dtype, batch=batch), sliding_window=window)
 
 
-@pytest.mark.parametrize("length", [1, 9, 64, 130])
-def test_without_gradients_in_bfloat16(length):
-    inputs = make_inputs(length, dtype=torch.bfloat16)
-    (right, tolerance), *_ = references(*inputs, sliding_window=8)
-    with torch.no_grad():
-        output = sliding_attention(*inputs, sliding_window=8, scaling=SCALING)
-    assert output.dtype == torch.bfloat16 and (output.double() - right).abs().max() <= tolerance
-
-
 @pytest.mark.axes(form=FORMS, halo=[(5, 0), (0, 9), (3, 3), (150, 1)], window=WINDOWS, queries=[1, 30, 130])
 def test_keys_beyond_the_queries(form, halo, window, queries):
     before, behind = halo
     inputs = make_inputs(queries, before + queries + behind)
     assert_as_good_as_definition(form, *inputs, sliding_window=window, first_query=before)
-
-
-@pytest.mark.axes(form=FORMS, cuts=[2, 3, 5], window=[1, 3, 64])
-def test_segments_with_halos_are_the_whole(form, cuts, window):
-    query, key, value = make_inputs(150)
-    whole = definition(query, key, value, sliding_window=window)
-    segments = []
-    for part in torch.arange(150).chunk(cuts):
-        start, stop = int(part[0]), int(part[-1]) + 1
-        left, right = max(0, start - window), min(150, stop + window)
-        with only(form) as attention:
-            inputs = query[:, :, start:stop], key[:, :, left:right], value[:, :, left:right]
-            segments.append(attention(*inputs, sliding_window=window, first_query=start - left))
-    torch.testing.assert_close(torch.cat(segments, dim=1), whole)
 
 
 LENGTH = 150
@@ -223,13 +200,6 @@ def test_packed_sequences_are_apart(form, lengths, window, dtype):
     parts = zip(*(x.split(lengths, dim=2) for x in inputs), strict=True)
     one_by_one = [sliding_attention(*part, sliding_window=window, scaling=SCALING) for part in parts]
     torch.testing.assert_close(packed, torch.cat(one_by_one, dim=1))
-
-
-@pytest.mark.axes(form=FORMS, padding=PADDINGS, window=[3, 64, 500])
-def test_packed_and_padded_with_a_halo(form, padding, window):
-    is_real = torch.stack((PADDINGS[padding], PADDINGS["right"]))
-    options = {"is_real": is_real, "cu_seqlens": torch.tensor([0, 30, 31, 100, LENGTH]), "first_query": 20}
-    assert_as_good_as_definition(form, *make_inputs(100, LENGTH), sliding_window=window, **options)
 
 
 @pytest.mark.axes(elements=[1, 1500, 20_000], window=[1, 64, 300])

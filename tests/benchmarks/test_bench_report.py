@@ -5,7 +5,6 @@ import importlib
 import multiprocessing
 import re
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
@@ -185,25 +184,6 @@ def test_our_pages_show_a_part_of_a_table_and_link_to_the_rest():
     assert table(None, ("a",), True, "", "").on_page(many) == many.rpartition("\n")[0] + link
 
 
-def test_a_footnote_names_any_number_of_threads():
-    cells, figure = importlib.import_module("reports.cells"), Mock()
-    rows = [{"threads": n, "cpu": "a CPU", "capability": "AVX2"} for n in (1, 8, 8)]
-    cells.footnote(figure, rows, "medians")
-    (text,) = figure.supxlabel.call_args.args
-    assert text == "8 threads of a CPU (AVX2) and one thread of a CPU (AVX2); medians"
-
-
-def test_seeds_are_shown_one_by_one_where_they_are_of_two_kinds():
-    cells = importlib.import_module("reports.cells")
-    assert cells.score_cell([100.0, 17.25, None, 99.0]) == "17.2, 99.0, 100.0"
-    assert cells.score_cell([60.0, 80.0]) == "70.0 ± 14.1"
-    assert cells.about_cells([[1.0], [2.0]]) == "One seed"
-    assert cells.about_cells([[1.0, 2.0]]) == "Mean ± standard deviation of 2 seeds"
-    assert cells.about_cells([[1.0, float("nan")], [1.0, 2.0], [0.0, 1.0, 99.0]]) == (
-        "Mean ± standard deviation of 2 to 3 seeds, or one seed; each seed where the deviation is above 20 points"
-    )
-
-
 @pytest.mark.slow
 def test_a_run_that_has_begun(report, measure, tmp_path, monkeypatch):
     """One row, or one model, of each table is enough for the pages."""
@@ -246,11 +226,6 @@ def test_ratios_are_of_one_day():
     ratios = {"BERT": 1, "LION-S": 0.5, "LION-LIT": 0.25, "LION-D": 2}
     assert {model: row["ratio"] for model, row in found.items()} == ratios
     assert {model: row["median"] for model, row in found.items()} == {name: 2 * x for name, x in ratios.items()}
-
-
-def test_models_of_an_iterator_are_all_in_order():
-    in_order = importlib.import_module("reports.cells").in_order
-    assert in_order(iter(["Vim", "softmax", "Hydra"])) == ["softmax", "Hydra", "Vim"]
 
 
 def test_seeds_of_an_earlier_choice_do_not_count():

@@ -16,14 +16,8 @@ import pytest
 import torch
 from conftest import mixer_fields, script_environment
 from hub_checkpoints import linear_encoder
-from tokenization_lion import LionTokenizer
 from transformers import (
-    AutoModelForImageClassification,
-    AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
-    DataCollatorForLanguageModeling,
-    DataCollatorWithPadding,
-    EarlyStoppingCallback,
     Trainer,
     TrainingArguments,
     set_seed,
@@ -46,10 +40,6 @@ from modeling_lion import (
 MIXERS = ("lit", "decay", "selective")
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
 VOCAB_SIZE = 40
-# The name of the argument in newer versions of transformers, or else the older one.
-CHECKPOINTING = next(
-    name for name in ("activation_checkpointing", "gradient_checkpointing") if hasattr(TrainingArguments, name)
-)
 
 
 def text_config(mixer="selective", **fields):
@@ -98,7 +88,7 @@ def pad(rows):
 
 @pytest.fixture
 def make_trainer(tmp_path):
-    def make(model, train, *, evaluation=None, collator=None, callbacks=None, metrics=None, **options):
+    def make(model, train, *, evaluation=None, collator=None, metrics=None, **options):
         defaults = {
             "output_dir": str(tmp_path / "run"),
             "use_cpu": True,
@@ -118,7 +108,6 @@ def make_trainer(tmp_path):
             data_collator=collator or (pad if "input_ids" in train[0] else None),
             train_dataset=train,
             eval_dataset=evaluation,
-            callbacks=callbacks,
             compute_metrics=metrics,
         )
 
@@ -150,12 +139,6 @@ def stack(rows):
 def seeded(model_class, config):
     torch.manual_seed(0)
     return model_class(config)
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    texts = ["the lion sleeps in the shade", "a lion roars at night", "two zebras drink at the river"]
-    return LionTokenizer.train_from_iterator(texts * 10, vocab_size=80)
 
 
 @pytest.mark.parametrize("mixer", MIXERS)
@@ -206,46 +189,6 @@ def test_an_encoder_that_became_linear_is_trained_stopped_and_resumed(make_train
     saved = AutoModelForSequenceClassification.from_pretrained(tmp_path / "whole" / "checkpoint-6")
     assert type(saved).__name__ == "LionBertForSequenceClassification"
     assert all(torch.equal(x, saved.state_dict()[name]) for name, x in whole.model.state_dict().items())
-
-
-@pytest.mark.slow
-def test_masked_language_modeling(make_trainer, tokenizer, tmp_path):
-    texts = ["the lion sleeps in the shade", "a lion roars at night", "two zebras drink at the river"] * 20
-    model = seeded(LionForMaskedLM, text_config(vocab_size=len(tokenizer)))
-    trainer = make_trainer(
-        model,
-        [tokenizer(text) for text in texts],
-        evaluation=[tokenizer(text) for text in texts[:6]],
-        collator=DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.3),
-        max_steps=100,
-        per_device_train_batch_size=16,
-        learning_rate=5e-3,
-    )
-    trainer.train()
-    history = losses(trainer)
-    assert sum(history[-5:]) < 0.6 * sum(history[:5])
-    assert math.isfinite(trainer.evaluate()["eval_loss"])
-    trainer.save_model(str(tmp_path / "saved"))
-    loaded = AutoModelForMaskedLM.from_pretrained(tmp_path / "saved")
-    assert loaded.lm_head.decoder.weight is loaded.lion.embeddings.word_embeddings.weight
-    assert all(torch.equal(p, weights(model)[name]) for name, p in loaded.named_parameters())
-
-
-@pytest.mark.slow
-def test_image_classification(make_trainer, tmp_path):
-    model = seeded(LionForImageClassification, image_config("decay", patch_order="snake"))
-    before = weights(model)
-    trainer = make_trainer(
-        model, pictures(128), evaluation=pictures(64, seed=1), metrics=accuracy, max_steps=40, learning_rate=5e-3
-    )
-    trainer.train()
-    assert sum(losses(trainer)[-5:]) < 0.6 * sum(losses(trainer)[:5])
-    assert trainer.evaluate()["eval_accuracy"] > 0.85
-    after = weights(model)
-    decays = [name for name in after if "decay" in name]
-    assert decays and not any(torch.equal(after[name], before[name]) for name in decays)
-    trainer.save_model(str(tmp_path / "saved"))
-    AutoModelForImageClassification.from_pretrained(tmp_path / "saved")
 
 
 @pytest.mark.parametrize("mixer", MIXERS)
@@ -315,71 +258,6 @@ def test_gradient_accumulation_equals_the_big_batch(make_trainer, tmp_path, task
     assert_same_weights(results, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("mixer", "use_reentrant"), [("decay", True), ("selective", False)])
-def test_gradient_checkpointing(make_trainer, tmp_path, mixer, use_reentrant):
-    results = []
-    on = {CHECKPOINTING: True, f"{CHECKPOINTING}_kwargs": {"use_reentrant": use_reentrant}}
-    for options in ({}, on):
-        torch.manual_seed(0)
-        # With dropout: the recomputed forward has to draw the same numbers.
-        config = text_config(mixer, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
-        trainer = make_trainer(
-            LionForSequenceClassification(config),
-            sentences(32),
-            output_dir=str(tmp_path / str(len(results))),
-            **options,
-        )
-        trainer.train()
-        assert trainer.model.lion.layers[0].gradient_checkpointing == bool(options)
-        results.append(weights(trainer.model))
-    assert_same_weights(results)
-
-
-@pytest.mark.slow
-def test_torch_compile(make_trainer, tmp_path):
-    results = []
-    # "aot_eager" traces forward and backward as the default does, and leaves out the C++ compiler.
-    for options in ({}, {"torch_compile": True, "torch_compile_backend": "aot_eager"}):
-        torch.manual_seed(0)
-        model = LionForSequenceClassification._from_config(
-            text_config("selective", num_hidden_layers=1), attn_implementation="chunk"
-        )
-        trainer = make_trainer(
-            model, sentences(24, length=10), output_dir=str(tmp_path / str(len(results))), max_steps=3, **options
-        )
-        trainer.train()
-        results.append(weights(trainer.model))
-    torch.compiler.reset()
-    assert_same_weights(results, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.slow
-def test_best_model_and_early_stopping(make_trainer, tmp_path):
-    trainer = make_trainer(
-        seeded(LionForSequenceClassification, text_config("decay", pooling="mean")),
-        sentences(128),
-        evaluation=sentences(32, seed=1),
-        metrics=accuracy,
-        callbacks=[EarlyStoppingCallback(early_stopping_patience=2)],
-        max_steps=200,
-        learning_rate=1e-2,
-        eval_strategy="steps",
-        save_strategy="steps",
-        eval_steps=10,
-        save_steps=10,
-        save_total_limit=2,
-        load_best_model_at_end=True,
-        metric_for_best_model="accuracy",
-    )
-    trainer.train()
-    assert trainer.state.global_step < 200
-    scores = [entry["eval_accuracy"] for entry in trainer.state.log_history if "eval_accuracy" in entry]
-    assert trainer.state.best_metric == max(scores) == trainer.evaluate()["eval_accuracy"]
-    best = AutoModelForSequenceClassification.from_pretrained(trainer.state.best_model_checkpoint)
-    assert all(torch.equal(p, weights(trainer.model)[name]) for name, p in best.named_parameters())
-
-
 HEADS = {
     LionForSequenceClassification: {"labels": 1},
     LionForMaskedLM: {"labels": [3, -100, 4, 5]},
@@ -420,43 +298,6 @@ def test_columns_and_labels_of_every_head(make_trainer, model_class):
     output = trainer.predict(rows)
     assert math.isfinite(output.metrics["test_loss"])
     assert set(trainer.label_names) == set(labels) and output.label_ids is not None
-
-
-@pytest.mark.slow
-def test_padding_collator_and_length_groups(make_trainer, tokenizer):
-    texts = ["lion", "the lion sleeps in the shade", "two zebras drink at the river", "a lion roars"] * 32
-    rows = [dict(tokenizer(text)) | {"label": i % 2} for i, text in enumerate(texts)]
-    spread = []
-    for strategy in ("random", "group_by_length"):
-        trainer = make_trainer(
-            LionForSequenceClassification(text_config(vocab_size=len(tokenizer))),
-            rows,
-            collator=DataCollatorWithPadding(tokenizer, pad_to_multiple_of=8),
-            train_sampling_strategy=strategy,
-        )
-        lengths = [batch["attention_mask"].sum(1) for batch in trainer.get_train_dataloader()]
-        spread.append(sum(n.max() - n.min() for n in lengths))
-        trainer.train()
-        assert all(map(math.isfinite, losses(trainer)))
-    assert spread[1] < spread[0]
-
-
-def test_accelerate():
-    from accelerate import Accelerator
-
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
-    model = seeded(LionForSequenceClassification, text_config())
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    loader = torch.utils.data.DataLoader(sentences(64), batch_size=8, collate_fn=pad)
-    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-    before = weights(model)
-    for batch in loader:
-        with accelerator.accumulate(model):
-            accelerator.backward(model(**batch).loss)
-            optimizer.step()
-            optimizer.zero_grad()
-    after = weights(accelerator.unwrap_model(model))
-    assert any(not torch.equal(after[name], before[name]) for name in after)
 
 
 def stop_while_writing(self, path):

@@ -17,12 +17,9 @@ from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
     BertConfig,
-    DataCollatorForLanguageModeling,
     ModernBertConfig,
     ModernBertForMaskedLM,
     PreTrainedModel,
-    Trainer,
-    TrainingArguments,
     pipeline,
 )
 from transformers.masking_utils import create_bidirectional_sliding_window_mask
@@ -388,23 +385,6 @@ def test_sentence_transformers(folder):
     loaded = SentenceTransformer(f"{folder}/encoder", device="cpu", model_kwargs={"attn_implementation": "lion_local"})
     assert loaded[0].model.config._attn_implementation == "lion_local"
     torch.testing.assert_close(loaded.encode(TEXTS[:3], convert_to_tensor=True), vectors[1])
-
-
-def test_trainer(folder):
-    tokenizer = text_tokenizer()
-    losses = []
-    for name in ("sdpa", "lion_local"):
-        model = AutoModelForMaskedLM.from_pretrained(folder, attn_implementation=name)
-        arguments = TrainingArguments(
-            output_dir=f"{folder}/{name}", max_steps=3, report_to=[], use_cpu=True, logging_steps=1, save_strategy="no"
-        )
-        collator = DataCollatorForLanguageModeling(tokenizer, seed=0)
-        rows = [{"input_ids": tokenizer(text)["input_ids"]} for text in TEXTS]
-        trainer = Trainer(model, arguments, train_dataset=rows, data_collator=collator)
-        trainer.train()
-        losses.append([row["loss"] for row in trainer.state.log_history if "loss" in row])
-    assert len(losses[0]) == 3
-    torch.testing.assert_close(*map(torch.tensor, losses), atol=1e-3, rtol=1e-4)
 
 
 TWO_LAYERS = {"num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"]}

@@ -1,10 +1,12 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What users are told to use, on every road that they take: each recommended preset, shrunk, and the checkpoints."""
+"""
+What users are told to use: each recommended preset, shrunk, and the checkpoints. The presets are the defaults of
+`LionConfig`, on which the tests of models and of other libraries run.
+"""
 
 import shutil
 from pathlib import Path
 
-import peft
 import pytest
 import torch
 import transformers
@@ -13,9 +15,8 @@ from deploy_lion import ExportedModel
 from deploy_lion.cli import main
 from deploy_lion.export.compare_with_torch import random_inputs
 from hub_checkpoints import IMAGE_PRESETS, RECOMMENDED, SMALL, TEXTS, preset_checkpoint
-from PIL import Image
 from sentence_transformers import SentenceTransformer
-from transformers import AutoModel, BitsAndBytesConfig, Trainer, TrainingArguments, pipeline
+from transformers import AutoModel, BitsAndBytesConfig
 
 from configuration_lion.presets import RECOMMENDED_SIZES, lion_preset
 from modeling_lion import LionModel
@@ -83,16 +84,6 @@ def test_sizes_of_a_recipe_differ_in_nothing_else(size):
     base = f"{size.rpartition('-')[0]}-base"
     assert f"lion-{base}" in RECOMMENDED
     assert lion_preset(f"lion-{size}", **SMALL).to_dict() == lion_preset(f"lion-{base}", **SMALL).to_dict()
-
-
-@EVERY
-def test_save_and_load(name, saved, tmp_path):
-    model = load(saved(name))
-    model.save_pretrained(tmp_path)
-    again, info = type(model).from_pretrained(tmp_path, output_loading_info=True)
-    assert not any(info.values())
-    inputs = inputs_of(model)
-    assert torch.equal(states(again.eval(), inputs), states(model, inputs))
 
 
 @EVERY
@@ -184,72 +175,6 @@ def test_sentence_transformers_reads_long_texts_in_segments(name, saved, monkeyp
     assert len(seen) == 1 and seen[0][1] > 64
 
 
-@EVERY
-def test_adapters(name, saved, tmp_path):
-    model = load(saved(name))
-    inputs = inputs_of(model)
-    adapted = peft.get_peft_model(model, peft.LoraConfig(target_modules="all-linear", init_lora_weights=False)).eval()
-    expected = states(adapted.base_model.model, inputs)
-    adapted.save_pretrained(tmp_path)
-    loaded = peft.PeftModel.from_pretrained(load(saved(name)), tmp_path).merge_and_unload()
-    assert_near(states(loaded, inputs), expected, 1e-4)
-
-
-class Rows(torch.utils.data.Dataset):
-    """Examples with labels for a masked language model or an image classifier."""
-
-    def __init__(self, inputs: dict[str, torch.Tensor]):
-        self.inputs = inputs
-        self.labels = inputs["input_ids"] if "input_ids" in inputs else torch.arange(len(inputs["pixel_values"])) % 3
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, i: int) -> dict[str, torch.Tensor]:
-        return {name: x[i] for name, x in self.inputs.items()} | {"labels": self.labels[i]}
-
-
-@pytest.mark.parametrize("name", RECOMMENDED)
-def test_a_training_that_was_stopped_goes_on(name, saved, tmp_path):
-    def train(folder: Path, resume: str | None = None) -> dict[str, torch.Tensor]:
-        arguments = {"max_steps": 4, "per_device_train_batch_size": 2, "use_cpu": True, "report_to": "none"}
-        arguments |= {"save_steps": 2, "disable_tqdm": True, "logging_strategy": "no", "learning_rate": 1e-3}
-        model = load(saved(name)).train()
-        rows = Rows(random_inputs(model, 8, 20))
-        trainer = Trainer(model, TrainingArguments(str(folder), **arguments), train_dataset=rows)
-        trainer.train(resume_from_checkpoint=resume)
-        return model.state_dict()
-
-    torch.manual_seed(0)
-    whole = train(tmp_path / "whole")
-    torch.manual_seed(0)
-    resumed = train(tmp_path / "resumed", str(tmp_path / "whole" / "checkpoint-2"))
-    assert all(torch.equal(resumed[key], weight) for key, weight in whole.items())
-
-
-@EVERY
-def test_pipelines(name, saved):
-    folder = str(saved(name))
-    if name in IMAGE_PRESETS:
-        answers = pipeline("image-classification", folder)(Image.new("RGB", (80, 70), "tan"))
-        assert {answer["label"] for answer in answers} == {"cat", "lion", "zebra"}
-    elif name in CHECKPOINTS:
-        assert len(pipeline("feature-extraction", folder)("It roars.")[0][0]) == 384
-    else:
-        assert pipeline("fill-mask", folder)("The lion [MASK].")[0]["score"] > 0
-
-
-@EVERY
-def test_compile(name, saved):
-    model = load(saved(name), **({"num_hidden_layers": 2} if name in RECOMMENDED else {}))
-    compiled = torch.compile(model.base_model, backend="aot_eager", fullgraph=True)
-    inputs = inputs_of(model)
-    torch.testing.assert_close(
-        compiled(**inputs).last_hidden_state, model.base_model(**inputs).last_hidden_state, atol=1e-5, rtol=1e-4
-    )
-    torch._dynamo.reset()
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="Inductor compiles C++")
 def test_inductor_compiles_a_model_once_for_every_length(saved):
@@ -263,21 +188,6 @@ def test_inductor_compiles_a_model_once_for_every_length(saved):
             actual = compiled(**inputs).last_hidden_state
         torch.testing.assert_close(actual, states(model, inputs), atol=1e-5, rtol=1e-4)
     torch.compiler.reset()
-
-
-@pytest.mark.parametrize("name", TEXT_NAMES)
-def test_long_texts(name, saved):
-    """In float64, as one pass gives them; layers that see all tokens at once say that they cannot."""
-    model = LionModel.from_pretrained(saved(name)).double().eval()
-    inputs = random_inputs(model, 2, 300, "interior")
-    del inputs["attention_mask"]
-    if "full_attention" in model.config.layer_types_in_use:
-        with pytest.raises(ValueError, match="full_attention"):
-            model.encode_long(**inputs, segment_length=64, show_progress=False)
-        return
-    actual = model.encode_long(**inputs, segment_length=64, show_progress=False).last_hidden_state
-    with torch.no_grad():
-        torch.testing.assert_close(actual, model(**inputs).last_hidden_state, atol=1e-10, rtol=1e-10)
 
 
 @EVERY

@@ -331,20 +331,6 @@ def test_queries_and_keys_are_rotated_in_float32(dtype):
     assert (query - exact).abs().max() <= torch.finfo(dtype).eps * exact.abs().max()
 
 
-@pytest.mark.parametrize("use_reentrant", [True, False])
-@pytest.mark.parametrize("mixer_type", ["selective", "softmax"])
-def test_gradient_checkpointing(mixer_type, use_reentrant, equal):
-    model = make_model(mixer_type).train()
-    input_ids, weights = torch.randint(1, 40, (2, 9)), torch.randn(2, 9, 16, dtype=torch.float64)
-    expected = gradients(model, (model(input_ids).last_hidden_state, weights))
-    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    enable({"use_reentrant": use_reentrant})
-    model.enable_input_require_grads()
-    actual = gradients(model, (model(input_ids).last_hidden_state, weights))
-    for name, grad in expected.items():
-        equal(actual[name], grad, name)
-
-
 def test_a_dict_of_the_caller_stays_as_it_is():
     given = {"linear_attention": {"rope_type": "yarn", "factor": 2.0}}
     LionConfig(rope_parameters=given, max_position_embeddings=77)
