@@ -70,15 +70,18 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
     Args:
         modality (`"text"` or `"image"`, defaults to `"text"`):
             What the encoder reads: `input_ids` or `pixel_values`.
-        mixer_type (`"lit"`, `"decay"`, `"selective"`, `"softmax"`, `"luna"` or a name given to
+        mixer_type (`"lit"`, `"decay"`, `"selective"`, `"delta"`, `"softmax"`, `"luna"` or a name given to
             `modeling_lion.register_mixer`, defaults to `"selective"`):
             How the influence of a token decays with distance: not at all (`"lit"`, LION-LIT, the fastest), by one
             learnt rate per head (`"decay"`, LION-D, for images with `patch_order="snake"`), or by a rate computed from
-            each token (`"selective"`, LION-S, for text). `"softmax"` is the attention of BERT and ViT, computed by
-            transformers' functions (`attn_implementation` `"eager"`, `"sdpa"`, ...) in the same backbone, for
-            comparison, and `"luna"` packs the tokens into a memory of a fixed length and unpacks them (Luna, Ma et al.
-            2021), for comparison, too. Both ignore the fields of linear attention, `feature_map`, `normalization`,
-            `head_directions`, `patch_order` and `chunk_size`.
+            each token (`"selective"`, LION-S, for text). `"delta"` has the decays of `"selective"`, and its state
+            corrects what it holds under a key instead of adding to it (SPEC §14), for tasks that look up what was
+            read; its heads read one way. It has the field `largest_beta`, the largest part of a correction that a
+            token can write, above 0 and at most 2 (1 by default). `"softmax"` is the attention of BERT and ViT,
+            computed by transformers' functions (`attn_implementation` `"eager"`, `"sdpa"`, ...) in the same backbone,
+            for comparison, and `"luna"` packs the tokens into a memory of a fixed length and unpacks them (Luna, Ma
+            et al. 2021), for comparison, too. Both ignore the fields of linear attention, `feature_map`,
+            `normalization`, `head_directions`, `patch_order` and `chunk_size`.
         layer_types (`list[str]`, *optional*):
             The type of each layer, for models that mix linear attention with softmax: `"linear_attention"` (the mixer
             of `mixer_type`), `"sliding_attention"` (softmax over the tokens within `sliding_window`, in time linear in
@@ -88,12 +91,12 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
             Number of tokens that a layer of type `"sliding_attention"` sees on each side, besides the token itself: |i
             - j| <= `sliding_window`. Padded tokens do not count. In images, tokens are counted along the rows of
             patches, one row after the other, after the CLS token. Defaults to 64 if there are such layers.
-        feature_map (`"silu_norm"`, `"elu"`, `"relu"`, `"hedgehog"`, `"identity"` or a name given to
-            `modeling_lion.register_feature_map`, defaults to `"relu"`):
+        feature_map (`"silu_norm"`, `"elu"`, `"relu"`, `"hedgehog"`, `"silu"`, `"identity"` or a name given to
+            `modeling_lion.register_feature_map`, defaults to `"relu"`, for `"delta"` to `"silu"`):
             The map applied to queries and keys. `"relu"` is recommended; `"silu_norm"`, `"elu"` and `"identity"`,
             which needs `normalization="none"`, are for LION as published. `"hedgehog"` is learnt, softmax(±W x) with
             a matrix W for each head and twice as many features as a head has dimensions; it can imitate softmax
-            attention, for models that are converted from it.
+            attention, for models that are converted from it. `"delta"` takes any, and then gives vectors length 1.
         num_key_heads (`int`, *optional*):
             Heads of queries and keys in linear layers, a divisor of `num_attention_heads`. Each is `hidden_size` /
             `num_key_heads` wide and serves several heads, whose decays and values stay their own. The state of a head
@@ -101,8 +104,9 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
             `"hedgehog"`). It helps narrow heads to look up what was read. It takes more time, and in each layer that
             many times the memory of queries and keys. Triton kernels take widths up to 256. `None` for a query and a
             key of its own in each head.
-        normalization (`"sum"` or `"none"`, defaults to `"sum"`):
+        normalization (`"sum"`, `"rms"` or `"none"`, defaults to `"sum"`, for `"delta"` to `"rms"`):
             Divide each output by the sum of its attention scores, or scale scores by `head_dim ** -0.5` instead.
+            `"delta"` divides by the root of the mean square of the output (`"rms"`), or by nothing (`"none"`).
         attention_layer_norm (`bool`, defaults to `False`):
             LayerNorm over the concatenated heads, before the output projection.
         position_embedding_type (`"none"`, `"absolute"` or `"cyclic"`, *optional*):

@@ -11,7 +11,7 @@ Q₀ = (q kᵀ) ∘ M, what token i writes is β_i k_i n_iᵀ, and n is what was
     n = (I + K₀ diag(β))⁻¹ (v - from_start · k S)        y = Q₀ diag(β) n + from_start · q S
 
 where S is the state that reaches the chunk. In one chunk, S is 0, and the matrix that multiplies v is
-Q₀ diag(β) (I + K₀ diag(β))⁻¹. (SPEC §14 has diag(β) to the left of the inverse, which is the same matrix.)
+Q₀ diag(β) (I + K₀ diag(β))⁻¹.
 
 A body takes, in the accumulation dtype and in the order in which the heads read (`in_reading_order`): query and key
 `(batch, heads, length, head_dim)`, value `(batch, heads, length, value_dim)`, the log decays of `finite_log_decay`,

@@ -10,8 +10,6 @@ from transformers import PreTrainedConfig
 
 from configuration_lion.registry import FEATURE_MAPS, MIXERS, unknown
 
-from ..attention.lion_attention import DECAYS_ONLY
-
 
 PREFIX = "lion-"  # of `model_type`
 
@@ -33,7 +31,7 @@ def check_linearized_mixer(name: str) -> None:
         return
     if name not in MIXERS:
         raise ValueError(unknown("mixer", name, dict.fromkeys(possible), "register_mixer"))
-    if MIXERS[name].needs == DECAYS_ONLY:
+    if MIXERS[name].is_linear:
         why = (
             "its class does not say how decays are made of keys, by a static method `decay_of_keys(num_heads, "
             "head_dim)` (modeling_lion.mixers.mixer.Mixer)"
@@ -60,7 +58,8 @@ class LinearizedConfig(PreTrainedConfig):
         lion_layers: by name within the base model, each attention module: its number of heads and their dimension if
             it is linear, `None` if it keeps softmax. `linearize` finds them.
         lion_mixer: decays of the linear sum: "lit" (none), "decay" (one number per head), "selective" (from the key of
-            each token), or those of another registered mixer (`Mixer.decay_of_keys`).
+            each token), or those of another registered mixer (`Mixer.decay_of_keys`); "delta": the gated delta rule
+            over all tokens instead of the sum.
         lion_feature_map: φ, a name of `LionConfig.feature_map` but "identity", or "scaled_hedgehog".
         lion_window: tokens on each side that softmax reads; those beyond are in the linear sum. 0: all tokens are in
             the linear sum.

@@ -47,7 +47,8 @@ def linearize(
         layers: which attention modules become linear: "all", "global" (those without a window), "alternate" (every
             other one, from the first on) or indices. Others keep softmax, in linear time if they have a window.
         mixer: the decays of the linear sum (SPEC §2): "lit", "decay", "selective", or a mixer of your own that has
-            `decay_of_keys` (`modeling_lion.register_mixer`).
+            `decay_of_keys` (`modeling_lion.register_mixer`); or "delta", the gated delta rule over all tokens instead
+            of the sum.
         feature_map: φ, a name of `LionConfig.feature_map` but "identity", or "scaled_hedgehog": features of a learnt
             size, which take a fifth off the error of distillation.
         window: tokens on each side that softmax reads; 0 for none: the linear sum has all tokens, as in the paper.

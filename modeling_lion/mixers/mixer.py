@@ -44,6 +44,7 @@ SAID_OF = {
         "decay_of_keys",
     ),
     "log_decay": ("decay_of_keys",),
+    "beta": ("decay_of_keys",),
     "forms": ("has_scans", "segment_states", "shares_sequences", "decay_of_keys"),
 }
 
@@ -82,7 +83,8 @@ class Mixer(nn.Module):
         shares_sequences: whether several processes can share a sequence (sequence/sequence_parallel.py).
         decay_of_keys: a static method, for `linearize`: `decay_of_keys(num_heads, head_dim)` returns a module, or
             `None` for no decays. The module maps keys, `(batch, length, heads, head_dim)`, to log λ, as
-            `LinearMixer.log_decay`. `None` instead of a method: its decays cannot be made of keys.
+            `LinearMixer.log_decay`, and, of a mixer that needs β, has a method `beta` that maps them to it. `None`
+            instead of a method: its decays cannot be made of keys.
         tensor_parallel_plan: how transformers splits the parts that this mixer has besides its projections; `None` if
             attention cannot be split by heads.
         layer_type: the type of its layer.
