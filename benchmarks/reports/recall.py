@@ -13,9 +13,8 @@ DEFAULT = "default"
 # On the page: what helps LION to recall, beside softmax attention, and its layers of other types.
 SHOWN = (
     r"\| (softmax \(rotary\) \| default|LION \| (default|steps=2000|num_attention_heads=2( steps=2000)?"
-    r"|normalization=none num_attention_heads=2 steps=2000"
-    r"|feature_map=identity normalization=none num_attention_heads=2( steps=2000)?"
-    r"|layers (LF|LS sliding_window=16))) \|"
+    r"|feature_map=identity normalization=none num_attention_heads=2 steps=2000"
+    r"|layers (LF|LS sliding_window=16))|LION-Delta \| learning_rate=0.008 num_(attention_heads=2|key_heads=1)) \|"
 )
 
 

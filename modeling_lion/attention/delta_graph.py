@@ -35,7 +35,9 @@ def graph_delta_body(query, key, value, log_decay, beta, chunk_size):
     sees = (token.unsqueeze(1) >= token).to(query.dtype)
     mask = (before.unsqueeze(-1) - before.unsqueeze(-2)).clamp(max=0).exp() * beta.unsqueeze(-2) * sees
     keys = key.transpose(-1, -2)
-    inverse = unit_triangular_inverse(key @ keys * mask)
+    reads = key @ keys * mask
+    # OpenVINO multiplies wrongly in seven dimensions, of which some are known at run time only.
+    inverse = unit_triangular_inverse(reads.flatten(0, 2)).view(reads.shape)
     missing, read = (inverse @ torch.cat((value, key * from_start), dim=-1)).split((value_dim, head_dim), dim=-1)
     writes = (key * (to_end * beta).unsqueeze(-1)).transpose(-1, -2)
     # A state S behind a chunk is (keep - writes read) S + writes missing.

@@ -190,6 +190,7 @@ def test_a_graph_computes_what_the_model_does_in_both_runtimes(name, tmp_path):
     ("name", "mixer", "dtype"),
     [
         ("BertForMaskedLM", "selective", "float32"),
+        ("BertForMaskedLM", "delta", "float32"),
         ("BertForSequenceClassification", "decay", "int8"),
         ("ViTForImageClassification", "lit", "float32"),
     ],
