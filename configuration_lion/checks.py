@@ -168,7 +168,7 @@ class ConfigChecks(ConfigPart):
             try:
                 cls.check_names([name])
             except ValueError as error:
-                logger.warning_once(f"Of a stored configuration, `{name}` has no effect: {error}")
+                logger.warning_once(f"In a stored configuration, `{name}` has no effect: {error}")
 
     def drop_deleted_fields(self, stored: dict) -> None:
         """
@@ -257,8 +257,8 @@ class ConfigChecks(ConfigPart):
             )
         if self.sliding_window is not None and given is None:
             raise ValueError(
-                f"`sliding_window` is {self.sliding_window}, and no layer has a window: name those that have in "
-                '`layer_types`, as "sliding_attention", or leave `sliding_window=None`.'
+                f"`sliding_window` is {self.sliding_window}, and no layer has a window: give layers the type "
+                '"sliding_attention" in `layer_types`, or leave `sliding_window=None`.'
             )
         if self.sliding_window is not None and self.sliding_window < 1:
             raise ValueError(f"`sliding_window` is {self.sliding_window}; give at least 1 token on each side.")
@@ -321,7 +321,7 @@ class ConfigChecks(ConfigPart):
         if self.modality == "image":
             raise ValueError(
                 f"`rope_parameters` is {given} with `modality` 'image'; rotary positions count along one sequence, "
-                "and the rows of an image are none: leave `rope_parameters=None` and set "
+                "and an image has rows and columns: leave `rope_parameters=None` and set "
                 '`position_embedding_type="absolute"`.'
             )
         by_type = self.rope_parameters_by_type
@@ -339,8 +339,8 @@ class ConfigChecks(ConfigPart):
                 )
         if missing := self.layer_types_in_use - by_type.keys():
             raise ValueError(
-                f"`rope_parameters` has {', '.join(by_type)}, but not {', '.join(sorted(missing))}, which layers of "
-                "the model are: add it, with parameters or None."
+                f"`rope_parameters` has {', '.join(by_type)}, but not {', '.join(sorted(missing))}, and layers of the "
+                "model have this type: add it, with parameters or None."
             )
         for layer_type, parameters in by_type.items():
             if parameters is not None:

@@ -258,7 +258,7 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
         if taken := self.__dataclass_fields__.keys() & own_fields:
             raise ValueError(
                 f"The mixer {self.mixer_type!r} has `fields` that LionConfig has, too: {', '.join(sorted(taken))}. "
-                "Give them others."
+                "Rename them."
             )
         for name, default in own_fields.items():
             setattr(self, name, kwargs.pop(name, default))
