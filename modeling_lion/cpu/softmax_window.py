@@ -27,7 +27,7 @@ from ..attention.kernels import register_kernels
 from ..attention.numerics import accumulation_dtype, save_for_backward, saved_for_backward
 from ..attention.softmax_window import LARGE_BLOCK, SMALL_BLOCK, TILE_ELEMENTS
 from ..private_apis import fused_attention_with_sums, softmax_backward_
-from ..tokens import apart, window_mask
+from ..tokens import sequence_offsets, window_mask
 from .scratch import Scratch
 
 
@@ -72,7 +72,7 @@ def tiles(
     reach = min(sliding_window, length)  # no window reaches farther
     position = torch.arange(length, device=query.device)
     if cu_seqlens is not None:
-        position = position + apart(cu_seqlens, length, sliding_window)
+        position = position + sequence_offsets(cu_seqlens, length, sliding_window)
     bias_of_all = usual_bias(block, reach, dtype, query.device)
     special = special_tokens(is_real, cu_seqlens, length)
     most_heads = max(1, TILE_ELEMENTS // bias_of_all.numel())
