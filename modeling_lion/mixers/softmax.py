@@ -194,8 +194,8 @@ class SoftmaxMixer(Mixer):
 
 class SlidingMixer(SoftmaxMixer):
     """
-    `SoftmaxMixer` over the tokens |i - j| <= `sliding_window`, in linear time (attention/softmax_window.py). If another
-    name than "sdpa" is chosen, such as "eager", the function of that name computes.
+    `SoftmaxMixer` over the tokens |i - j| <= `sliding_window`, in linear time (attention/softmax_window.py). If a name
+    other than "sdpa" is chosen, such as "eager", the function of that name computes.
     """
 
     has_rotary_positions = shares_sequences = True
