@@ -17,8 +17,7 @@ class ProcessPlans(ConfigPart):
         The tensor-parallel plan of a layer. It splits the MLP by intermediate features, and attention by heads, with
         the decays of each head. Attention is split only if its heads are independent: without a LayerNorm over all
         heads, a second scan, softmax layers, a learnt feature map or shared keys. A short convolution also prevents
-        it: transformers can split the last two dimensions of a weight, and the channels of a convolution are the
-        first.
+        it: transformers can split the last two dimensions of a weight, and those of a convolution are the first.
         """
         plan = {"layers.*.mlp.up_proj": "colwise", "layers.*.mlp.down_proj": "rowwise"}
         if self.use_gated_mlp:

@@ -50,8 +50,7 @@ class SavedWithCode(ConfigPart):
             parts = find_mixer(self.mixer_type), find_feature_map(self.feature_map).function
             ours = self.write_code(save_directory, parts, ours)
             given = {k: v for k, v in given.items() if v.split(".")[-1] != ours.get(k, "").split(".")[-1]}
-        # Keep other entries. One of a downloaded model, "user/repo--modeling_lion.X", now refers to the code saved
-        # here.
+        # Keep other entries. "user/repo--modeling_lion.X", of a download, now refers to the code that is saved here.
         if auto_map := ours | {k: v for k, v in given.items() if v.split("--")[-1] != ours.get(k)}:
             self.auto_map = auto_map
         super().save_pretrained(save_directory, **kwargs)

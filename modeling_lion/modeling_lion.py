@@ -710,8 +710,7 @@ class LionForMaskedImageModeling(LionPreTrainedModel):
     ) -> MaskedImageModelingOutput:
         r"""
         bool_masked_pos (`torch.BoolTensor` of shape `(batch_size, num_patches)`, *optional*):
-            True for patches that the mask token replaces. If given, the loss is the mean absolute error of their
-            pixels.
+            True for patches that the mask token replaces. If given, the loss is their mean absolute error.
         """
         outputs = self.lion(
             pixel_values=pixel_values,

@@ -170,12 +170,8 @@ def import_statement(names_of_origin: tuple[str, set[str]]) -> str:
 
 def body_of(module: Module, group: str, modules: dict, imports: dict, others: dict, defined: dict) -> str:
     """
-    The source of a module without its imports.
-
-    Args:
-        imports: the names imported from outside, by origin; those of this module are added.
-        others: the names imported from other groups, by group; likewise.
-        defined: the statement that defines each name of the group so far; likewise.
+    The source of a module without its imports. Adds its names from outside to `imports`, by origin, its names from
+    other groups to `others`, by group, and the statements that define its own names to `defined`, by name.
     """
     lines = module.source.splitlines()
     replaced: dict[int, str | None] = {}

@@ -59,9 +59,7 @@ def delta_attention(
 
     Args:
         query: `(batch, heads, length, head_dim)`, after the feature map.
-        key: `(batch, heads, length, head_dim)`, vectors of length 1 or less, so that states cannot grow. A padded
-        token
-            has key 0.
+        key: `(batch, heads, length, head_dim)`, with ‖k‖ at most 1, so that states cannot grow; 0 if padded.
         value: `(batch, heads, length, value_dim)`, in the same dtype.
         log_decay: the log decay of every step, as in `lion_attention`; each head uses those of its direction.
         beta: the share of the difference that each token adds, `(batch, heads, length)`, from 0 to 2; `None` for 1. It

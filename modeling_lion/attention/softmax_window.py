@@ -106,8 +106,7 @@ def dense_window_mask(
     like: Tensor, sliding_window: int, tokens: Tokens, queries: Tensor | slice = slice(None)
 ) -> Tensor:
     """
-    The mask of the keys that each query sees in its window, `(1 or batch, 1, queries, length)`, bool. A padded query
-    sees no key.
+    The mask of the window of each query, `(1 or batch, 1, queries, length)`, bool. A padded query sees no key.
 
     Args:
         like: `(batch, length, ...)`, for its length and device.

@@ -39,7 +39,7 @@ def block_body(query, key, value, sliding_window, scaling, tokens, first_query, 
     keys = key.shape[2]
     block = min(64 * max(1, -(-sliding_window // 64)), 256)
     reach = -(-sliding_window // block)  # blocks on each side
-    # With an unknown length (`torch.export`) there is one block more than needed: a single one would specialize the
+    # With an unknown length (`torch.export`) there is one more block than needed, since a single one would fix the
     # graph.
     num_blocks = (queries + block * (1 + is_symbolic(queries)) - 1) // block
     # Pad keys by `reach` blocks of padded tokens on each side; a negative number cuts keys that no query sees.

@@ -227,9 +227,8 @@ class Slice:
     The decays of some (batch, head) pairs, and the states that pass from chunk to chunk.
 
     Attributes:
-        directions: for each direction, the pairs that read in it, its index among the ways of a state, the index of
-        the
-            last step of a chunk in it, 0 or -1, and the factor of a state that passes each chunk, `(bh, n, 1)`.
+        directions: for each direction, the pairs that read in it, its index among the ways of a state, its last
+            step in a chunk, 0 or -1, and the factor of a state that passes each chunk, `(bh, n, 1)`.
         factors: the factors by which queries and keys are scaled, `(bh, n, 2, w, c, 1)`, in [0, 1].
     """
 
@@ -306,9 +305,8 @@ class Slice:
         Collect the gradients of the sums through the states.
 
         Args:
-            by_scaled: scaled queries and their gradients, then scaled keys and theirs, `(bh * p, c, w d)`; the
-            gradients
-                are overwritten.
+            by_scaled: scaled queries and their gradients, then scaled keys and theirs, `(bh * p, c, w d)`; this
+                overwrites the gradients.
             through: products of states and their gradients, `(bh * p, w d)`.
         """
         d_sums = self.d_sums[:, chunks]

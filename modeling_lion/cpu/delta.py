@@ -106,8 +106,7 @@ class DeltaCut:
     def in_steps(self, forward: Tensor, backward: Tensor, like: Tensor) -> Tensor:
         """
         Split the even heads of `forward` and the odd heads of `backward`, both `(1 or b, 1 or h, l)`, into steps in
-        reading order, `(2, b, heads of each way, steps, c)`; with an odd number of heads, the second way has one
-        unused.
+        reading order, `(2, b, heads of each way, steps, c)`; of an odd number, one of way 1 is unused.
         """
         steps, chunk, last = len(self.sizes), self.chunk, self.last
         first, second = forward.expand(*like.shape[:3])[:, ::2], backward.expand(*like.shape[:3])[:, 1::2]
@@ -136,8 +135,7 @@ class Gates(NamedTuple):
         beta, from_start, to_end: β, the decays from the start of a chunk to each token, and those from each token to
             its end, `(..., c, 1)`.
         queries, keys: factors of the exponent of the mask in base 2, `(..., c, 4)` and `(..., 4, c)`. They hold the
-        sums
-            of log decays before each token in two parts, whole and rest, so that the difference of two sums has all
+            sums of log decays before each token in two parts, so that the difference of two sums has all
             digits of the smaller one.
         keys_with_beta: the same as `keys`, for a mask times β of the keys.
     """

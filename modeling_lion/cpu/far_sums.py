@@ -1,7 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The linear sum without decays over the tokens outside of a window (SPEC §13), a hand-written kernel for the CPU. O(L)
-time and memory.
+The linear sum without decays over the tokens outside of a window (SPEC §13), a hand-written O(L) kernel for the CPU.
 
     num_i = Σ_{|i-j| > w} (q_i·k_j) v_j      den_i = Σ_{|i-j| > w} q_i·k_j
 
@@ -104,8 +103,7 @@ def far_sums_of_head(query, key, value, numerator, denominator, window, scratch)
 
 def states_behind(key, value, starts, reach, scratch) -> tuple[Tensor, Tensor]:
     """
-    Σ k_j v_jᵀ, `(segments, d, e)`, and Σ k_j, `(segments, d)`, over the keys behind the last block that each segment
-    reads.
+    Σ k_j v_jᵀ, `(segments, d, e)`, and Σ k_j, `(segments, d)`, over the keys behind the blocks of each segment.
     """
     width = key.shape[1]
     states = scratch("behind", len(starts), width, value.shape[1])

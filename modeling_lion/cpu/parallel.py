@@ -1,7 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The parallel form (SPEC §3), a hand-written kernel for the CPU: one length x length matrix per head. O(L²) time, for
-short texts.
+The parallel form (SPEC §3), a hand-written kernel for the CPU: one length x length matrix per head, O(L²) time.
 
     W = (q kᵀ) ∘ M        den_i = Σ_j W_ij        y_i = (W v)_i / den_i
 

@@ -1,7 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Shared code of the hand-written kernels for the CPU: slices that stay in cache, scratch memory, and their registration
-as operators.
+Shared code of the hand-written kernels for the CPU: slices that stay in cache, scratch memory, registration.
 
 On a CPU, elementwise operations on tensors larger than the cache, and the first use of every page of memory, cost more
 than the matrix products of linear attention. So these kernels compute one slice of the (batch, head) pairs after the
@@ -37,9 +36,8 @@ class Scratch:
 
     Attributes:
         dtype: the dtype of sums, decays, denominators and states (`accumulation_dtype`).
-        operand_dtype: the dtype of operands of matrix products. It is bfloat16 for bfloat16 inputs if this CPU
-        multiplies
-            it natively, which is three to four times as fast as float32 and accumulates in float32; otherwise `dtype`.
+        operand_dtype: the dtype of operands of matrix products. bfloat16 for bfloat16 inputs if this CPU
+            multiplies it natively, which takes a third to a quarter of the time of float32; otherwise `dtype`.
     """
 
     def __init__(self, like: Tensor):
@@ -182,8 +180,7 @@ def allocate_outputs(scratch: Scratch, query: Tensor, value: Tensor, division: s
 
 def finish(output: Tensor, numerator: Tensor, denominator: Tensor, division: str, head_dim: int) -> None:
     """
-    Divide numerators and write them to `output`, `(bh, length, e)`; or turn gradients of outputs into those of
-    numerators.
+    Divide numerators and write them to `output`, `(bh, length, e)`; or turn gradients of outputs into those of sums.
 
     Args:
         numerator: `(bh, length, e)`; may be `output` itself.
@@ -258,9 +255,8 @@ def cpu_operator(
     Args:
         compute, compute_gradients: as in `attention_operator`; `compute` returns the result of `rounded`.
         plain: the body (attention/plain.py) that computes the same.
-        allocate_more: allocates one more tensor that `compute` returns and `compute_gradients` takes; its arguments
-        are
-            query, key, value and the forward log decay.
+        allocate_more: allocates one more tensor that `compute` returns and `compute_gradients` takes; from query, key,
+            value and the forward log decay.
     """
 
     def gradients_laid_out(grad, grad_denominator, query, key, value, forward, backward, output, *others, **plan):

@@ -1,7 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The parts that LION adds to an attention module of another encoder (SPEC §13): feature maps, the gate of the window,
-decays.
+The parts that LION adds to an attention module of another encoder (SPEC §13): feature maps, a gate and decays.
 
     y_i = (Σ_{|i-j| ≤ w} exp(s q_i·k_j) v_j + exp(g_i) Σ_{|i-j| > w} φ(q_i)·φ(k_j) M_ij v_j) / (the same with v = 1)
 

@@ -62,8 +62,7 @@ def empty_model(source_class: type[PreTrainedModel]) -> LinearizedModel:
 
 def install_branches(model: PreTrainedModel, scalings: dict[str, float] | None = None) -> None:
     """
-    Add a part named `lion` to every attention module of `config.lion_layers`, on the device and in the dtype of the
-    module.
+    Add a part named `lion` to every attention module of `config.lion_layers`, on its device and in its dtype.
 
     Args:
         scalings: the scaling of scores, by name of the module, to initialise new branches with; `None` leaves the

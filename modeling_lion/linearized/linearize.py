@@ -48,11 +48,9 @@ def linearize(
             `decay_of_keys` (`modeling_lion.register_mixer`).
         feature_map: φ, a positive feature map of `LionConfig.feature_map`, or "scaled_hedgehog", features of a learnt
             size, which reduce the error of distillation by a fifth.
-        window: number of tokens on each side that softmax reads. With 0, the linear sum reads all tokens, as in the
-            paper.
+        window: number of tokens on each side that softmax reads. With 0, the linear sum reads all tokens.
         exact_length: the encoder's own attention computes texts of at most so many real tokens (images: patches and
-            prefix tokens), with equal results to the bit. Defaults to the length that the encoder was trained with, at
-            most 512.
+            prefix tokens), to the bit. Defaults to the length that the encoder was trained with, at most 512.
         positions: "cyclic" repeats a table of positions in texts longer than it; `None` refuses such texts.
         example_inputs: a small input, by name, for models whose inputs cannot be made from their configuration.
 

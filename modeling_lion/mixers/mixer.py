@@ -63,9 +63,8 @@ class Mixer(nn.Module):
         defaults: default values of other fields that are `None` until a configuration is made.
         choices: for fields of `LionConfig`, the values that this mixer supports.
         projections: the names of the linear layers that `Mixer` makes, from `hidden_size` to `hidden_size`.
-        forms: functions that compute attention, by their name in `attn_implementation`: "parallel", "chunk", "rnn",
-        and
-            "eager" for a function that returns weights. The name "auto" is always allowed; it takes the entry "auto",
+        forms: functions that compute attention, by their name in `attn_implementation`: "parallel", "chunk",
+            "rnn", and "eager" for a function that returns weights. The name "auto" is always allowed; it takes the entry "auto",
             or otherwise the first one. `mix` or `forward` gets the chosen function as `attention`.
         needs: the inputs of attention after query, key and value, in order; `None` if attention has other inputs.
             LION's kernels need `("log_decay",)`.
@@ -147,18 +146,14 @@ class Mixer(nn.Module):
         self, hidden_states: Tensor, attention: Callable | None = None, border_states: BorderStates | None = None
     ) -> Tensor:
         """
-        Mix the tokens of whole sequences of one length, without padding. The output projection follows.
+        Mix whole sequences of one length, without padding; the output projection follows. Returns the same shape.
 
         Args:
             hidden_states: `(sequences, length, hidden_size)`. A segment of a longer text has up to `reach` more tokens
                 on each side.
             attention: the chosen function of `forms`; not passed if there are none.
             border_states: the states that a segment receives (`pass_states`); passed only by `encode_long`, and only
-            if
-                the class has `segment_states`.
-
-        Returns:
-            A tensor of the same shape.
+                if the class has `segment_states`.
         """
         raise TypeError(f"{type(self).__name__} has neither `mix` nor `forward`.")
 
@@ -242,10 +237,9 @@ def start_by_fan_in(projections: Iterable[tuple[str, nn.Module]], config: PreTra
 def check_own_weights(model: nn.Module) -> None:
     """
     Raises:
-        ValueError: if a class has `init_own_weights` and none of its modules has weights of its own, since
-        transformers
-            would never call it; or if a mixer has a buffer that is neither saved nor initialised, since it would be
-            uninitialised memory in a loaded model.
+        ValueError: if a class has `init_own_weights` and none of its modules has weights of its own, so that
+            transformers would never call it; or if a mixer has a buffer that is neither saved nor initialised, which
+            would be uninitialised memory in a loaded model.
     """
     for mixer in (x for x in model.modules() if isinstance(x, Mixer)):
         for name in dict(mixer.named_buffers()).keys() - mixer.state_dict().keys():

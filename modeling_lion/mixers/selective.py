@@ -72,8 +72,7 @@ class KeyDecay(nn.Module):
 @register_mixer
 class SelectiveMixer(LinearMixer):
     """
-    LION-S, the default: a decay per head computed from each token, λ = sigmoid(w_h·x + b_h), as in Mamba-2. Use it for
-    text.
+    LION-S, the default: a decay per head computed from each token, λ = sigmoid(w_h·x + b_h), as in Mamba-2. For texts.
     """
 
     name, title = "selective", "LION-S"

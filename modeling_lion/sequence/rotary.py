@@ -3,7 +3,7 @@
 Rotary positions (SPEC §12; Su et al., RoFormer, 2021) rotate queries and keys by angles proportional to the position,
 with transformers' frequencies and rotation. Frequencies that depend on the length ("dynamic", "longrope") use the
 length of each text, so that padding, packing and other texts have no effect (SPEC §4). transformers uses the longest
-text so far.
+so far.
 """
 
 import torch

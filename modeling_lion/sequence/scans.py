@@ -38,8 +38,7 @@ def scan_orders(
     patch_order: str, rows: int, columns: int, num_prefix_tokens: int = 1, device: torch.device | None = None
 ) -> Tensor:
     """
-    A curve and its transpose, as indices into the raster sequence of `num_prefix_tokens` tokens, such as CLS, and rows
-    x columns patches.
+    A curve and its transpose, as indices into the sequence of prefix tokens, such as CLS, and rows x columns patches.
 
     Returns:
         `(2, num_prefix_tokens + rows * columns)`, int64; the prefix tokens are first in both.

@@ -202,8 +202,8 @@ def shared_layout(
 def span_of_real_tokens(is_real: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
     """
     For each row, the index of the first real token, the index after the last one, and the number of real tokens,
-    `(batch,)` each. In a row without real tokens, the end is before the begin. `first` is the index of the first token
-    of the segment.
+    `(batch,)` each. In a row without real tokens, the end is before the begin. `first` is the first token of the
+    segment.
     """
     token = first + torch.arange(is_real.shape[1], device=is_real.device)
     begin = torch.where(is_real, token, torch.iinfo(torch.long).max).amin(1)
@@ -342,8 +342,7 @@ class SequenceParallelModel:
 
         Raises:
             ValueError: for image models, for layers of full attention, and for question answering, whose loss needs
-            all
-                tokens at once.
+                all tokens at once.
         """
         mixers = [layer.attention.mixer for layer in self.base_model.layers]
         if group is not None and not all(mixer.shares_sequences for mixer in mixers):

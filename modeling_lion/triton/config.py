@@ -1,7 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Tables of tile sizes, warps and pipeline stages of the Triton kernels for each GPU architecture, so that users need no
-tuning at first use.
+Tables of tile sizes, warps and pipeline stages of the Triton kernels for each GPU architecture. Users tune nothing.
 
 `benchmarks/tune_triton.py` measures on a GPU and rewrites the tables; with `--compile` it checks them without a GPU.
 """
