@@ -64,8 +64,8 @@ class Mixer(nn.Module):
         choices: for fields of `LionConfig`, the values that this mixer supports.
         projections: the names of the linear layers that `Mixer` makes, from `hidden_size` to `hidden_size`.
         forms: functions that compute attention, by their name in `attn_implementation`: "parallel", "chunk",
-            "rnn", and "eager" for a function that returns weights. The name "auto" is always allowed; it takes the entry "auto",
-            or otherwise the first one. `mix` or `forward` gets the chosen function as `attention`.
+            "rnn", and "eager" for a function that returns weights. The name "auto" is always allowed: it is the entry
+            of that name, or the first one. `mix` or `forward` gets the chosen function as `attention`.
         needs: the inputs of attention after query, key and value, in order; `None` if attention has other inputs.
             LION's kernels need `("log_decay",)`.
         is_linear: whether it is a `LinearMixer`, with the fields of `LionConfig` for linear attention.
