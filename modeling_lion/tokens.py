@@ -270,7 +270,7 @@ def real_tokens(attention_mask: Tensor | None, inputs: Tensor) -> Tensor | None:
         )
     if attention_mask.is_floating_point() and is_readable(attention_mask) and (attention_mask < 0).any():
         raise ValueError(
-            "`attention_mask` has numbers below 0, as masks have that are added to scores; give 1 (or True) for real "
+            "`attention_mask` has numbers below 0, like masks that are added to scores; give 1 (or True) for real "
             "tokens and 0 (or False) for padding."
         )
     is_real = attention_mask.bool()

@@ -63,8 +63,8 @@ def linearize(
     """
     if not isinstance(model, PreTrainedModel):
         raise TypeError(
-            f"linearize takes a model of transformers, not a {type(model).__name__}: of a SentenceTransformer give "
-            "`encoder[0].auto_model`; of a PEFT model the one before `get_peft_model`."
+            f"linearize takes a model of transformers, not a {type(model).__name__}: for a SentenceTransformer give "
+            "`encoder[0].auto_model`; for a PEFT model give the model before `get_peft_model`."
         )
     if isinstance(model.config, LinearizedConfig):
         raise ValueError(

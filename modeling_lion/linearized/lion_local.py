@@ -149,8 +149,8 @@ def check_model(config: PreTrainedConfig, is_causal: bool = False) -> None:
     why = "is causal" if is_causal else "is not known to have any"
     raise ValueError(
         f'`attn_implementation="{LION_LOCAL}"` computes sliding windows in both directions, and the model with '
-        f'`model_type` "{model_type}" {why}: use "sdpa" or "eager". Of a model of several parts, name those with '
-        f'windows, as in `attn_implementation={{"text_config": "{LION_LOCAL}"}}`. These have: '
+        f'`model_type` "{model_type}" {why}: use "sdpa" or "eager". For a model of several parts, name those with '
+        f'windows, as in `attn_implementation={{"text_config": "{LION_LOCAL}"}}`. Models with windows: '
         f"{', '.join(ADDED_TO_WINDOW)}."
     )
 

@@ -27,9 +27,9 @@ def each_sequence(mix: Callable[[Tensor], Tensor], hidden_states: Tensor, tokens
         return checked(mix, hidden_states)
     if not all(map(is_readable, masks)):
         raise ValueError(
-            "A mixer with a method `mix` takes the sequences of a batch one by one, and a graph (torch.compile, "
-            "export) is for all lengths: leave out `attention_mask` and `cu_seq_lens_q`, or give the class a "
-            "`forward`, which takes batches."
+            "A mixer with a method `mix` computes the sequences of a batch one by one, which a graph (torch.compile, "
+            "export) cannot: leave out `attention_mask` and `cu_seq_lens_q`, or give the class a `forward`, which "
+            "takes batches."
         )
     states = hidden_states.flatten(0, 1)
     mixed = torch.zeros_like(states)

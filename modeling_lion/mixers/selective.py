@@ -42,8 +42,8 @@ def gate_log_decay(gate: nn.Module, hidden_states: Tensor) -> Tensor:
     layer = getattr(gate, "base_layer", gate)
     if not hasattr(layer, "log_decay"):
         raise TypeError(
-            f"A layer that makes decays has become a {type(layer).__name__}, which cannot: whatever replaces linear "
-            'layers has to leave out those with "decay" in their names (optimum-quanto: quantize(model, '
+            f"A layer that computes decays has become a {type(layer).__name__}, which cannot compute them: leave out "
+            'layers with "decay" in their names where linear layers are replaced (optimum-quanto: quantize(model, '
             'weights=..., exclude="*decay*")).'
         )
     return layer.log_decay(gate(hidden_states))

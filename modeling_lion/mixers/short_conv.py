@@ -51,9 +51,8 @@ class ShortConv(nn.Module):
         """
         if borders is not None and self.training and has_backward_hooks(self):
             raise ValueError(
-                "A library reads gradients per example by hooks (as opacus does), which see no borders of a short "
-                "convolution, of images or of packed rows, and would be wrong: set `conv_kernel=0`, or take them by "
-                "torch.func.vmap."
+                "Hooks that compute gradients per example, as in opacus, do not see borders of a short convolution "
+                "in images and packed rows, and would be wrong: set `conv_kernel=0`, or use torch.func.vmap."
             )
         weight = self.weight.to(x.dtype)
         if fused is not None and borders is None:

@@ -59,8 +59,8 @@ def check_one_row(config: PreTrainedConfig, options: dict) -> None:
     for name in ("output_attentions", "output_hidden_states"):
         if options.get(name, getattr(config, name)):
             raise ValueError(
-                f"Sequences are packed differently in different rows, so that `{name}` would have one row for all: "
-                "pack them into one row (as DataCollatorWithFlattening does)."
+                f"Packed sequences have different borders in different rows, so that `{name}` is not available: pack "
+                "all of them into one row (as DataCollatorWithFlattening does)."
             )
 
 

@@ -89,7 +89,7 @@ def encode_in_segments(
     if not all(mixer.reads_segments for mixer in mixers):
         raise ValueError(
             "`encode_long` needs layers of linear attention, with a window, or of a mixer that has `reach`, and some "
-            f"see all tokens at once ({what_is_full(model.config)}): call the model."
+            f"layers see all tokens at once ({what_is_full(model.config)}): call the model itself."
         )
     if model.training:
         raise ValueError("`encode_long` is for inference: call model.eval() first.")
