@@ -43,8 +43,8 @@ class LogDecay(NamedTuple):
     The log decay of every step, ≤ 0, float32 (float64 for float64 inputs).
 
     Attributes:
-        forward: the steps from token t to token t + 1: `None` (λ = 1), `(heads,)` or `(batch, heads, length)`; may be
-        -inf. backward: the steps from token t to token t - 1, likewise; the same tensor if both directions agree.
+        forward: the steps from token t to t + 1: `None` (λ = 1), `(heads,)` or `(batch, heads, length)`; may be -inf.
+        backward: the steps from token t to t - 1, in the same shapes; the same tensor if both directions agree.
     """
 
     forward: Tensor | None = None

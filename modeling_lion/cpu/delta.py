@@ -330,8 +330,8 @@ class DeltaGradients:
     The gradients of a slice, computed from the last step to the first.
 
     Attributes:
-        d_gates: gradients of β, of the sums of log decays before each token, and of those from it on, `(p, steps, 3,
-        c)`. d_state: dS, `(p, d, e)`; `None` after the last step.
+        d_gates: `(p, steps, 3, c)`, gradients of β and of the sums of log decays before each token and from it on.
+        d_state: dS, `(p, d, e)`; `None` after the last step.
     """
 
     def __init__(self, pairs: Pairs, states: list[Tensor | None], n: list[Tensor], needs_decay: bool):

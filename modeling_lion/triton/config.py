@@ -15,11 +15,9 @@ PARALLEL_UP_TO = {"sm_80": 512, "sm_90": 512}
 #   num_warps, num_stages
 #   head_tile, value_tile: the largest tiles of the head and the value dimension
 #   keys, queries: the number that is multiplied with a tile in one step
-#   inner: the elements that a product with a state sums in one step; for the output, 0 means whole rows, weighted
-# later
+#   inner: the elements that a product with a state sums in one step; for the output, 0 means whole rows
 #   block: the elements of a state that one program carries along the chunks
-# The first group is for all kernels: the tokens of a tile, of a chunk (a multiple of it), and of a tile without
-# decays.
+# The first group is for all kernels: tokens of a tile, of a chunk (a multiple of it), of a tile without decays.
 COLUMNS = {
     "sizes": ("tile", "chunk", "lit_tile"),
     "output": ("keys", "value_tile", "num_warps", "num_stages", "inner"),
