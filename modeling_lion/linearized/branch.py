@@ -1,11 +1,11 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-What LION adds to an attention module of another encoder (SPEC §13): feature maps, the gate of the window, decays.
+The parts that LION adds to an attention module of another encoder (SPEC §13): feature maps, a gate and decays.
 
     y_i = (Σ_{|i-j| ≤ w} exp(s q_i·k_j) v_j + exp(g_i) Σ_{|i-j| > w} φ(q_i)·φ(k_j) M_ij v_j) / (the same with v = 1)
 
-The module's own projections, norms and rotations stay: q, k and v are what it gives to transformers' attention
-interface.
+The module keeps its own projections, norms and rotations: q, k and v are the tensors that it passes to transformers'
+attention interface.
 """
 
 import math
@@ -30,19 +30,19 @@ from ..sequence.tiles import can_be_cut, cut_into_tiles, in_tiles
 from ..tokens import Tokens
 
 
-# Added to the gate to have one branch alone. A token that sees none beyond its window keeps the window.
+# Added to the gate to use one of the two sums alone. A token without tokens beyond its window keeps the window.
 BRANCHES = {"both": 0.0, "window": -60.0, "linear": 60.0}
 
 
 def bounded_exp(x: Tensor) -> Tensor:
-    """exp(x) up to some 2, then less; at most 1 + e⁴, so that features of every dtype can have it as a factor."""
+    """About exp(x) for x up to 2, and at most 1 + e⁴, so that it can be a factor of features in every dtype."""
     return torch.sigmoid(x - 4) * (1 + math.exp(4))
 
 
 class QueryFeatures(Hedgehog):
     """
-    Hedgehog's features times the mean of what their softmax has divided by, bounded: how large the scores of a query
-    are says how much it sees beyond its window.
+    Hedgehog's features, times the bounded mean of the exponentials in their softmax: a query with larger scores sees
+    more beyond its window.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -53,7 +53,7 @@ class QueryFeatures(Hedgehog):
 
 
 class KeyFeatures(Hedgehog):
-    """Hedgehog's features times exp(w_h·k_j), bounded: of some tokens, such as CLS, every query sees more."""
+    """Hedgehog's features, times the bounded exp(w_h·k_j): every query sees more of some tokens, such as CLS."""
 
     def __init__(self, num_heads: int, head_dim: int):
         super().__init__(num_heads, head_dim)
@@ -67,16 +67,15 @@ class KeyFeatures(Hedgehog):
 @dataclass
 class LocalWindow:
     """
-    Softmax over near tokens, and what joins it with the linear sum over the others. With e_i, the logarithm of the
-    window's denominator (attention/softmax_window.py), the window's share of the output is sigmoid(e_i - g_i - log
-    den_i).
+    Softmax over near tokens, joined with the linear sum over the others. The window's share of the output is
+    sigmoid(e_i - g_i - log den_i), where e_i is the log-sum-exp of the window's scores (attention/softmax_window.py).
 
     Attributes:
         query, key, value: `(batch, heads, length, head_dim)`, before the feature map.
         gate: g, `(batch, heads, length)`.
-        tokens: without padding between real ones.
-        reach: how many tokens a head sees on each side.
-        scaling: s, of the scores q·k; `None` for D^-½.
+        tokens: the tokens, without padding between real ones.
+        reach: number of tokens in the window on each side.
+        scaling: s, the scaling of the scores q·k; `None` for D^-½.
     """
 
     query: Tensor
@@ -96,7 +95,7 @@ class LocalWindow:
         The output, `(batch, heads, length, head_dim)`, in the dtype of the values.
 
         Args:
-            numerator, denominator: of the linear sum, `(batch, heads, length, head_dim)` and `(..., 1)`.
+            numerator, denominator: the linear sum, `(batch, heads, length, head_dim)` and `(..., 1)`.
         """
         near, log_sum = sliding_attention(
             self.query,
@@ -107,7 +106,7 @@ class LocalWindow:
             tokens=self.tokens,
             with_log_sum=True,
         )
-        # The logarithm of the ratio of both denominators: neither overflows, and either may be 0.
+        # The logarithm of the ratio of both denominators does not overflow, and either may be 0.
         denominator = at_least_smallest(denominator)
         ratio = (log_sum - self.gate.to(log_sum.dtype)).unsqueeze(-1) - denominator.log()
         near = near.transpose(1, 2).to(ratio.dtype)
@@ -116,17 +115,17 @@ class LocalWindow:
 
     def weights(self, linear: Tensor, queries: Tensor | slice = slice(None)) -> Tensor:
         """
-        The weights of all tokens in the outputs of some, by default all, `(batch, heads, queries, length)`.
+        The attention weights of some queries, by default all, `(batch, heads, queries, length)`.
 
         Args:
-            linear: undivided weights of the linear sum, in the same shape; those of near tokens do not count.
-            queries: indices of the outputs.
+            linear: undivided weights of the linear sum, in the same shape; those of near tokens are ignored.
+            queries: the tokens that are queries, as an index.
         """
         seen = dense_window_mask(self.query[:, 0], self.reach, self.tokens, queries)
         linear = linear.masked_fill(seen, 0)
         query, key, gate = (x.to(linear.dtype) for x in (self.query, self.key, self.gate))
         scores = self.scaling * query[:, :, queries] @ key.transpose(-1, -2)
-        # Masked before exp: far from the window it may overflow, and its gradient would be NaN.
+        # Masked before exp, which may overflow outside of the window, so that its gradient would be NaN.
         scores = torch.where(seen, scores - gate[:, :, queries, None], -torch.inf)
         log_linear = at_least_smallest(linear.sum(-1, keepdim=True)).log()
         largest = torch.maximum(scores.amax(-1, keepdim=True), log_linear).detach()
@@ -139,7 +138,7 @@ def at_least_smallest(denominator: Tensor) -> Tensor:
 
 
 class KeptAttention(nn.Module):
-    """Marks an attention module that keeps softmax, beside others that became linear. It has no weights."""
+    """Marks an attention module of a linearized model that keeps softmax. It has no weights."""
 
     def __init__(self, config: PreTrainedConfig):
         super().__init__()
@@ -151,15 +150,15 @@ class LinearBranch(nn.Module):
     The linear attention of one attention module.
 
     Args:
-        config: of the encoder, with the fields of `LinearizedConfig`.
-        num_heads, head_dim: of the queries.
+        config: the configuration of the encoder, with the fields of `LinearizedConfig`.
+        num_heads, head_dim: number and dimension of the query heads.
     """
 
     def __init__(self, config: PreTrainedConfig, num_heads: int, head_dim: int):
         super().__init__()
         self.config = config
         self.window = config.lion_window
-        self.branches = "both"  # of `BRANCHES`
+        self.branches = "both"  # a name in `BRANCHES`
         if config.lion_feature_map == "scaled_hedgehog":
             self.query_map, self.key_map = QueryFeatures(num_heads, head_dim), KeyFeatures(num_heads, head_dim)
         elif FEATURE_MAPS[config.lion_feature_map].is_learnt:  # different weights for queries and keys
@@ -174,8 +173,8 @@ class LinearBranch(nn.Module):
     @torch.no_grad()
     def start(self, scaling: float | None = None) -> None:
         """
-        Set the initial weights: features like those of softmax with this scaling of the scores (by default that of
-        the head's dimension), a gate that favours neither sum, and decays that reach far.
+        Set the initial weights: features close to softmax with this scaling of the scores (by default `head_dim **
+        -0.5`), a gate of 0, and decays with long half-lives.
         """
         if self.gate is not None:
             init.zeros_(self.gate)
@@ -205,13 +204,14 @@ class LinearBranch(nn.Module):
         """
         Args:
             query, key, value: `(batch, heads, length, head_dim)`, in one dtype.
-            tokens: with their `order`; `None` if all are real.
-            scaling: of the scores q·k.
+            tokens: the tokens, with their `order`; `None` if all are real.
+            scaling: scaling of the scores q·k; `None` for `head_dim ** -0.5`.
             form: `"auto"`, `"parallel"`, `"chunk"` or `"rnn"`.
             output_attentions: whether to return the weights, in quadratic time.
 
         Returns:
-            The output `(batch, length, heads, head_dim)`, and the weights `(batch, heads, length, length)` or `None`.
+            The output, `(batch, length, heads, head_dim)`, and the weights, `(batch, heads, length, length)`, or
+            `None`.
         """
         tokens = Tokens() if tokens is None else tokens
         query, key, value = (tokens.reordered(x, 2) for x in (query, key, value))
@@ -246,19 +246,19 @@ class LinearBranch(nn.Module):
             return window.join(*sums), None
         _, linear = lion_attention(*inputs, value, LogDecay(log_decay, log_decay), form="eager", returns_sums=True)
         weights = window.weights(linear).to(value.dtype)
-        return weights @ value, weights  # from the weights, so that they have gradients
+        return weights @ value, weights  # computed from the weights, so that these have a gradient
 
     def prepare(
         self, query: Tensor, key: Tensor, value: Tensor, tokens: Tokens, scaling: float | None
     ) -> tuple[list[Tensor], Tensor | None, LocalWindow | None]:
-        """The features of queries and keys, `(batch, heads, length, features)`, the log decays and the window."""
+        """The features of queries and keys, `(batch, heads, length, features)`, log decays, and the window."""
         maps = (self.query_map, query), (self.key_map or self.query_map, key)
         features = [features_of(x.transpose(1, 2), feature_map) for feature_map, x in maps]
         log_decay = None
         if self.decay is not None:
             log_decay = self.decay(key.transpose(1, 2))
             check_decay_shape(f"{type(self.decay).__name__}.forward", log_decay, *key.shape[:3])
-        # A fixed decay stays a number per head: padding is outside of the real tokens.
+        # A fixed decay stays one number per head: padding is not between real tokens.
         is_fixed = log_decay is not None and log_decay.dim() == 1
         features[1], folded = tokens.fold(features[1], None if is_fixed else log_decay)
         log_decay = log_decay if is_fixed else folded
@@ -275,8 +275,8 @@ class LinearBranch(nn.Module):
         self, query: Tensor, key: Tensor, tokens: Tokens, scaling: float | None, queries: Tensor
     ) -> Tensor:
         """
-        The weights of all tokens in the outputs of some, `(batch, heads, queries, length)`, in time that grows with
-        their number: distillation compares so many. No padding is between real tokens.
+        The attention weights of some queries, `(batch, heads, queries, length)`, for distillation, in time
+        proportional to their number. There is no padding between real tokens.
         """
         with without_autocast(query):
             inputs, log_decay, window = self.prepare(query, key, key, tokens, scaling)
@@ -290,7 +290,7 @@ class LinearBranch(nn.Module):
 
 
 def features_of(x: Tensor, feature_map: Callable[[Tensor], Tensor]) -> Tensor:
-    """φ of `(batch, length, heads, head_dim)`; in tiles of tokens, whose intermediate results stay in cache."""
+    """Apply φ to `(batch, length, heads, head_dim)`, in tiles of tokens if that is faster."""
     if not can_be_cut(x):
         return feature_map(x)
     batch, length = x.shape[:2]

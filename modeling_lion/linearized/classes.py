@@ -1,8 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Classes of encoders that became linear, made by name from those of transformers when one is asked for:
-`LionBertConfig` (`model_type` "lion-bert"), `LionBertModel`, `LionBertForMaskedLM`, … A model type of its own keeps
-others from loading such weights as softmax by mistake.
+Classes of linearized models, made on demand from the classes of transformers: `LionBertConfig` (`model_type`
+"lion-bert"), `LionBertModel`, `LionBertForMaskedLM`, … Their own model type prevents other programs from loading the
+weights as softmax by mistake.
 """
 
 from importlib import import_module
@@ -21,14 +21,14 @@ from ..private_apis import model_mappings, register_recorded_outputs, replace_re
 from .attention_functions import LINEARIZED_FORMS
 from .branch import KeptAttention, LinearBranch
 from .config import PREFIX, LinearizedConfig, parts_of
-from .model_inputs import read_table_again, with_tokens
+from .model_inputs import make_positions_cyclic, with_tokens
 
 
 class LinearizedModel(PreTrainedModel):
-    """What encoders with LION inside share; the class of transformers comes behind it."""
+    """The base class of linearized models; each also inherits from its class of transformers."""
 
     def __init__(self, config: PreTrainedConfig, *inputs, **kwargs):
-        # Parts would choose for themselves, and stay softmax; what the caller has chosen for one stays.
+        # Parts without a choice of the caller become "lion"; transformers would choose softmax for them.
         for part, name in [(part, part._attn_implementation) for part in parts_of(config)]:
             part._attn_implementation = name or "lion"
         super().__init__(config, *inputs, **kwargs)
@@ -44,10 +44,10 @@ class LinearizedModel(PreTrainedModel):
         made, arguments, *state = super().__reduce_ex__(protocol)
         if type(self) is not MODEL_CLASSES.get(self.source_class):
             return made, arguments, *state
-        return empty_model, (self.source_class,), *state  # the class itself may not be found by its name
+        return empty_model, (self.source_class,), *state  # pickle may not find the class by its name
 
     def initialize_weights(self):
-        # Parts of a model are of transformers' classes, which do not know a branch. Loaded weights stay.
+        # Parts of a model have transformers' classes, which do not initialise a branch. Loaded weights stay.
         super().initialize_weights()
         for module in self.modules():
             if isinstance(module, LinearBranch):
@@ -55,18 +55,18 @@ class LinearizedModel(PreTrainedModel):
 
 
 def empty_model(source_class: type[PreTrainedModel]) -> LinearizedModel:
-    """Without a state, for pickle and copies."""
+    """A model without a state, for pickle and copies."""
     model_class = linearized_model_class(source_class)
     return model_class.__new__(model_class)
 
 
 def install_branches(model: PreTrainedModel, scalings: dict[str, float] | None = None) -> None:
     """
-    Add LION's part to every attention module of `config.lion_layers`, on the device and in the dtype of the module.
+    Add a part named `lion` to every attention module of `config.lion_layers`, on its device and in its dtype.
 
     Args:
-        scalings: by name of the module, of its scores, to start new heads with; `None` leaves the weights to
-            transformers.
+        scalings: the scaling of scores, by name of the module, to initialise new branches with; `None` leaves the
+            weights to transformers.
 
     Raises:
         ValueError: if the configuration names a module that the model does not have.
@@ -89,22 +89,22 @@ def install_branches(model: PreTrainedModel, scalings: dict[str, float] | None =
             if module.lion.decay is not None:
                 module.lion.decay.to(accumulation_dtype(like.dtype))
             module.lion.train(module.training)
-    if any(isinstance(x, LinearBranch) and x.decay is not None for x in model.modules()):  # SPEC §5: they stay float32
+    if any(isinstance(x, LinearBranch) and x.decay is not None for x in model.modules()):  # SPEC §5: stays float32
         model._keep_in_fp32_modules_strict = {*(model._keep_in_fp32_modules_strict or ()), "lion.decay"}
     if isinstance(base, PreTrainedModel) and not isinstance(base, LinearizedModel):
-        base.__class__ = linearized_model_class(type(base))  # whose forward looks at its tokens
-    read_table_again(model)
+        base.__class__ = linearized_model_class(type(base))  # whose forward reads the tokens
+    make_positions_cyclic(model)
 
 
-# Our classes, by the class of transformers that they are derived from.
+# The classes made so far, by the class of transformers that they are derived from.
 CONFIG_CLASSES: dict[type, type[PreTrainedConfig]] = {}
 MODEL_CLASSES: dict[type, type[PreTrainedModel]] = {}
 
 
 def linearized_config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
     """
-    The class of configurations of encoders whose class was `base`; registered with the Auto classes. (Code that was
-    loaded from beside weights leaves that to transformers: other weights may come with another version of it.)
+    The configuration class of linearized models whose configuration was a `base`, registered with the Auto classes.
+    (Code that was loaded from beside weights is not registered: other weights may come with another version of it.)
     """
     if base in CONFIG_CLASSES:
         return CONFIG_CLASSES[base]
@@ -128,17 +128,17 @@ def linearized_config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConf
 
 
 def auto_models(base: type[PreTrainedConfig]) -> dict[str, tuple[type[PreTrainedModel], ...]]:
-    """The classes of transformers with such a configuration, by the name of the Auto class that loads them."""
+    """The model classes of transformers for this configuration class, by the Auto class that loads them."""
     models = {auto_class: mapping[base] for auto_class, mapping in model_mappings().items() if base in mapping}
     models = {name: tuple(found) if isinstance(found, tuple | list) else (found,) for name, found in models.items()}
-    # AutoModel also loads what transformers loads by the class alone, such as the encoder of an encoder-decoder.
+    # AutoModel also loads classes that no Auto class of transformers loads, such as encoders of encoder-decoders.
     known = {model for found in models.values() for model in found}
     models["AutoModel"] = (*models.get("AutoModel", ()), *(model for model in models_of(base) if model not in known))
     return models
 
 
 def models_of(base: type[PreTrainedConfig]) -> list[type[PreTrainedModel]]:
-    """The classes of models with such a configuration, of its folder in transformers."""
+    """The model classes for this configuration class in the modeling file of transformers beside it."""
     if not base.__module__.startswith("transformers."):
         return []
     file = import_module(base.__module__.replace(".configuration_", ".modeling_"))
@@ -147,11 +147,11 @@ def models_of(base: type[PreTrainedConfig]) -> list[type[PreTrainedModel]]:
 
 
 def linearized_model_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]:
-    """The class of models that were a `base`."""
+    """The class of linearized models whose class was `base`."""
     if base not in MODEL_CLASSES:
         members = {"config_class": linearized_config_class(base.config_class), "source_class": base}
         members |= {"__module__": __name__, "__doc__": base.__doc__, "forward": with_tokens(base.forward)}
-        if base not in MODEL_CLASSES:  # making the class of the configuration may have made this one, too
+        if base not in MODEL_CLASSES:  # the call above may have made this class, too
             MODEL_CLASSES[base] = made = type(f"Lion{base.__name__}", (LinearizedModel, base), members)
             register_recorded_outputs(made)
     return MODEL_CLASSES[base]
@@ -159,7 +159,7 @@ def linearized_model_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]
 
 def class_by_name(name: str) -> type:
     """
-    A class of this file by its name, such as "LionBertModel".
+    A class of linearized models or their configurations by name, such as "LionBertModel".
 
     Raises:
         AttributeError: if transformers has no class of the name without "Lion".
@@ -182,8 +182,8 @@ def __getattr__(name: str) -> type:
 
 class LazyConfigs(dict):
     """
-    transformers' registered configuration classes by model type, of which those of this file are made when they are
-    asked for: making all at import would import a file of transformers for each.
+    transformers' dictionary of registered configuration classes by model type. It makes the classes of this file on
+    demand: making all of them at import would import a file of transformers for each.
     """
 
     are_installed = False
@@ -199,7 +199,7 @@ class LazyConfigs(dict):
 
 
 def source_type(model_type: object) -> str | None:
-    """The model type of transformers in "lion-<model type>", or `None`."""
+    """The `model_type` of transformers in "lion-<model_type>"; `None` for other strings."""
     if not isinstance(model_type, str) or not model_type.startswith(PREFIX):
         return None
     source = model_type.removeprefix(PREFIX)
@@ -207,6 +207,6 @@ def source_type(model_type: object) -> str | None:
 
 
 def make_configs_lazily() -> None:
-    """Let transformers' Auto classes find the classes of this file by their model types."""
+    """Let transformers' Auto classes find the classes of this file by `model_type`."""
     LazyConfigs.are_installed = True
     replace_registered_configs(lambda configs: configs if isinstance(configs, LazyConfigs) else LazyConfigs(configs))

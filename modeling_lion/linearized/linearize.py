@@ -1,8 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-`linearize`: LION instead of attention inside an encoder of transformers (SPEC §13).
-
-probe.py finds what becomes linear.
+`linearize` replaces attention inside an encoder of transformers with LION (SPEC §13). probe.py finds the modules.
 """
 
 import copy
@@ -19,7 +17,7 @@ from .config import LinearizedConfig
 from .probe import FoundAttention, run_once
 
 
-# The longest default of `exact_length`.
+# The largest default of `exact_length`.
 LONGEST_EXACT = 512
 
 
@@ -35,39 +33,38 @@ def linearize(
     example_inputs: dict[str, Tensor] | None = None,
 ) -> PreTrainedModel:
     """
-    Give an encoder of transformers linear attention beyond a length (SPEC §13). The model itself is changed and
-    returned: its class becomes `Lion<Class>`, its `model_type` "lion-<type>". All weights, heads, hooks, its dtype,
-    device and mode stay; each attention module gets a part named `lion`, new weights included, which have to be
-    trained (examples/distill.py) before longer texts are read well. Its configuration is a copy of the one it had,
-    which stays as it was. `model.set_attn_implementation("sdpa")` gives the encoder as it was, `"lion"` the linear one
-    again.
+    Give an encoder of transformers linear attention beyond a length (SPEC §13). This changes the model and returns it:
+    its class becomes `Lion<Class>`, its `model_type` "lion-<type>". It keeps its weights, task heads, hooks, dtype,
+    device and mode. Each attention module gets a part named `lion` with new weights, which have to be trained
+    (examples/distill.py) before the model reads longer texts well. The model gets a copy of its configuration; the
+    original does not change. `model.set_attn_implementation("sdpa")` switches to the original attention, `"lion"`
+    back.
 
     Args:
-        model: any encoder whose layers call transformers' attention interface, with or without a head.
-        layers: which attention modules become linear: "all", "global" (those without a window), "alternate" (every
+        model: any encoder whose layers call transformers' attention interface, with or without a task head.
+        layers: the attention modules that become linear: "all", "global" (those without a window), "alternate" (every
             other one, from the first on) or indices. Others keep softmax, in linear time if they have a window.
         mixer: the decays of the linear sum (SPEC §2): "lit", "decay", "selective", or a mixer of your own that has
             `decay_of_keys` (`modeling_lion.register_mixer`).
-        feature_map: φ, a name of `LionConfig.feature_map` but "identity", or "scaled_hedgehog": features of a learnt
-            size, which take a fifth off the error of distillation.
-        window: tokens on each side that softmax reads; 0 for none: the linear sum has all tokens, as in the paper.
-        exact_length: texts of at most so many real tokens (images: patches and prefix tokens) are computed by the
-            encoder's own attention, to the bit. By default the length the encoder was trained with, at most 512.
-        positions: "cyclic" to read a table of positions again in texts longer than it; they are refused otherwise.
-        example_inputs: a small input to run the model with, for models whose inputs cannot be made from their
-            configuration.
+        feature_map: φ, a positive feature map of `LionConfig.feature_map`, or "scaled_hedgehog", features of a learnt
+            size, which reduce the error of distillation by a fifth.
+        window: number of tokens on each side that softmax reads. With 0, the linear sum reads all tokens.
+        exact_length: the encoder's own attention computes texts of at most so many real tokens (images: patches and
+            prefix tokens), to the bit. Defaults to the length that the encoder was trained with, at most 512.
+        positions: "cyclic" repeats a table of positions in texts longer than it; `None` refuses such texts.
+        example_inputs: a small input, by name, for models whose inputs cannot be made from their configuration.
 
     Returns:
         The model.
 
     Raises:
-        ValueError: if an attention module cannot become linear, or an argument is wrong. Nothing has changed then.
-        TypeError: if the model is no `PreTrainedModel`.
+        ValueError: if an attention module cannot become linear, or an argument is wrong. The model is then unchanged.
+        TypeError: if the model is not a `PreTrainedModel`.
     """
     if not isinstance(model, PreTrainedModel):
         raise TypeError(
-            f"linearize takes a model of transformers, not a {type(model).__name__}: of a SentenceTransformer give "
-            "`encoder[0].auto_model`; of a PEFT model the one before `get_peft_model`."
+            f"linearize takes a model of transformers, not a {type(model).__name__}: for a SentenceTransformer give "
+            "`encoder[0].auto_model`; for a PEFT model give the model before `get_peft_model`."
         )
     if isinstance(model.config, LinearizedConfig):
         raise ValueError(
@@ -98,7 +95,7 @@ def linearize(
         config_class(**model.config.to_dict() | {"model_type": config_class.model_type} | fields)
     except StrictDataclassError as error:
         raise ValueError(str(error.__cause__)) from error
-    own_config(model)
+    copy_config(model)
     for name, value in fields.items():
         setattr_plainly(model.config, name, value)
     model.config.__class__ = config_class
@@ -111,7 +108,7 @@ def linearize(
 
 
 def advice_on_encoder(model: PreTrainedModel, found: list[FoundAttention]) -> str:
-    """For a model of an encoder and a decoder: where its encoder is, or that this cannot become linear either."""
+    """For an encoder-decoder: the attribute of its encoder, or why the encoder cannot become linear either."""
     encoder = model.get_encoder() if model.config.is_encoder_decoder else model
     path = next((name for name, module in model.named_modules() if module is encoder), "")
     if not path:
@@ -123,9 +120,9 @@ def advice_on_encoder(model: PreTrainedModel, found: list[FoundAttention]) -> st
     return f" Its encoder alone, `model.{path}`, cannot either: {blocked.name} {blocked.problem}."
 
 
-def own_config(model: PreTrainedModel) -> None:
-    """Give a model, and all of its modules, a copy of its configuration: other models may be made from it."""
-    copies: dict[int, Any] = {}  # of the configuration and its parts, by the identity of what they are copies of
+def copy_config(model: PreTrainedModel) -> None:
+    """Give a model and all of its modules a copy of its configuration, which other models may share."""
+    copies: dict[int, Any] = {}  # of the configuration and its parts, by the `id` of the original
     copy.deepcopy(model.config, copies)
     for module in model.modules():
         for name, value in vars(module).items():
@@ -134,7 +131,7 @@ def own_config(model: PreTrainedModel) -> None:
 
 
 def setattr_plainly(config: PreTrainedConfig, name: str, value: Any) -> None:
-    """Set a field that the class of the configuration does not have yet."""
+    """Set a field that the class of the configuration does not define yet."""
     object.__setattr__(config, name, value)
 
 
@@ -177,10 +174,10 @@ def check_can_wrap(model: PreTrainedModel, table: tuple[str, int] | None) -> Non
 
 def default_exact_length(model: PreTrainedModel, found: list[FoundAttention]) -> int:
     """
-    The length that the encoder was trained with, where its configuration says it, at most 512: its positions, or the
+    The length that the encoder was trained with, according to its configuration, at most 512: its positions, or the
     patches and prefix tokens of an image.
     """
-    length = max(one.length for one in found)  # of an input of the size that the configuration says
+    length = max(one.length for one in found)  # of an input of the configured size
     if model.main_input_name in ("input_ids", "input_values") and not hasattr(model.config, "max_length"):
         length = getattr(model.config, "max_position_embeddings", None)
     return LONGEST_EXACT if not isinstance(length, int) or length < 1 else min(length, LONGEST_EXACT)
