@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from hub_upload_lion.verify import summary, verify_checkpoint
 from retrieval_lion.encoders import SentenceEncoder, tokens_cut
 from retrieval_lion.passages import special_tokens
 from sentence_transformers import SentenceTransformer
@@ -245,7 +246,7 @@ class Checks:
 
     def eager(self) -> Finding | None:
         used = self.subject.config._attn_implementation
-        if used == "eager" or is_lion(self.subject.config):  # of a LION, "eager" is slow, and `lion verify` compares
+        if used == "eager" or is_lion(self.subject.config):  # of a LION, "eager" is one of the kernels
             return None
         finding = self.another(
             f"{used} as eager attention",
@@ -318,6 +319,24 @@ class Checks:
             "mixed lengths", "note", detail=f"7 × 8 and {longest} tokens in one batch cost {times:.1f} × two."
         )
 
+    def dtypes(self) -> Iterator[Finding]:
+        """Other number formats; of a LION all kernels in each of them, beside float64, as `lion verify` does it."""
+        if not is_lion(self.subject.config):
+            for dtype in ("bfloat16", "float16"):
+                yield self.another(dtype, lambda dtype=dtype: Subject(self.source, dtype), TOLERANCES[dtype], part=0.1)
+            return
+        finding = Finding("kernels and dtypes")
+        try:
+            found = verify_checkpoint(self.subject.network.name_or_path or self.source, dtypes=tuple(TOLERANCES))
+            finding.detail = " ".join(summary(found))
+            finding.error = max((e.error / found.scale for e in found.errors), default=None)
+            finding.status = "holds" if found.passed else "fails"
+            if failed := next((e for e in found.errors if not e.passed), None):
+                finding.smallest = f"{failed.kernel} in {failed.dtype}, padding {failed.padding}"
+        except Exception as error:  # as in `compare`
+            finding.status, finding.detail = "fails", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        yield finding
+
     def of_graph(self) -> Iterator[Finding]:
         if self.graph is None:
             return
@@ -340,8 +359,7 @@ class Checks:
         yield from filter(None, (self.eager(), self.prompts()))
         yield self.cut()
         yield self.saved()
-        for dtype in ("bfloat16", "float16"):
-            yield self.another(dtype, lambda dtype=dtype: Subject(self.source, dtype), TOLERANCES[dtype], part=0.1)
+        yield from self.dtypes()
         yield from self.of_graph()
         yield self.cost()
 
