@@ -7,15 +7,15 @@ Names in code: which encoders know what a name refers to when its binding stands
     python benchmarks/bench_bindings.py --quick          # a few steps, to see that it runs
 
 Each name in a Python file is an imported module, an imported name, a function, a class, a global, a parameter, a
-local, a built-in or an attribute; Python itself says which (tasks/bindings.py). Files are those of the standard library
-and of installed packages; the test has other packages than the training. Models learn from scratch, first on parts of
-256 tokens, then on texts of the length of the test. "pieces of N" are read one by one, with an overlap of a quarter,
-in training and in the test; each name is judged in the piece in whose middle it stands.
+local, a built-in or an attribute; Python itself says which (tasks/bindings.py). Files are those of the standard
+library and of installed packages; the test has other packages than the training. Models learn from scratch, first on
+parts of 256 tokens, then on texts of the length of the test. "pieces of N" are read one by one, with an overlap of a
+quarter, in training and in the test; each name is judged in the piece in whose middle it stands.
 
-Rows go to bindings.csv, one for each range of distances, in tokens, between a name and the nearest place that binds it,
-and one for all labels. Ranges leave out the names that have one meaning only in all training texts: those can be known
-by heart. "the name alone" guesses the most frequent meaning of a name in training, or of all names. Standard errors are
-clustered by file.
+Rows go to bindings.csv, one for each range of distances, in tokens, between a name and the nearest place that binds
+it, and one for all labels. Ranges leave out the names that have one meaning only in all training texts: those can be
+known by heart. "the name alone" guesses the most frequent meaning of a name in training, or of all names. Standard
+errors are clustered by file.
 """
 
 import hashlib

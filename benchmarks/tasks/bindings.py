@@ -108,7 +108,7 @@ class Scope:
 
 
 class Names(ast.NodeVisitor):
-    """Collects where the names of a file are used, `uses`, and bound, `bindings`, each with the scope it belongs to."""
+    """Collects where names of a file are used, `uses`, and bound, `bindings`, each with the scope it belongs to."""
 
     def __init__(self, source: str, tokens: list[tokenize.TokenInfo]):
         self.scope = Scope(symtable.symtable(source, "<file>", "exec"), None, None)

@@ -80,9 +80,9 @@ SOURCES = {
         ["T imported@2", "T imported@2", "y local@4", "T imported@2", "x parameter@3", "y local@4"],
     ),
     "except, with and for": (
-        "def f():\n    try: pass\n    except (OSError) as e: e\n    with e as w, w: pass\n    for i in w: i\n    del i\n",
+        "def f():\n    try: pass\n    except (OSError) as e: e\n    with e as w, w: pass\n    for i in w: i\n",
         ["OSError builtin", "e local@3", "e local@3", "w local@4", "w local@4"]
-        + ["i local@5", "w local@4", "i local@5", "i local@5"],
+        + ["i local@5", "w local@4", "i local@5"],
     ),
     "patterns": (
         "def f(x):\n  match x:\n    case [a, *b]: a, b\n    case {'k': c, **d}: c, d\n    case int() as e: e\n",
