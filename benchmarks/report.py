@@ -28,7 +28,7 @@ PAGES = [
     for name in ("index", "speed", "gpu", "memory", "runtimes", "retrieval", "recall", "real")
 ]
 QUICK = "**A trial of a few steps** (`--quick`): it shows that all runs, and says nothing about the models."
-IN_README = "linearized_by_length"  # a picture with a second file for dark pages: the site inverts all by itself
+IN_README = "documents_by_length"  # a picture with a second file for dark pages: the site inverts all by itself
 PAGES += [DOCS / "research" / f"{name}.md" for name in ("ablations", "distillation")]
 
 
