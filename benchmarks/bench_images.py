@@ -41,6 +41,7 @@ CONTESTANTS = (
     "LION-D♮",
     "LION-S♮",
     "LION",
+    "LION-Delta",
     "Hydra",
     "Vim",
 )

@@ -10,8 +10,6 @@ from transformers import PreTrainedConfig
 
 from configuration_lion.registry import FEATURE_MAPS, MIXERS, unknown
 
-from ..attention.lion_attention import DECAYS_ONLY
-
 
 PREFIX = "lion-"  # of the `model_type` of linearized models
 
@@ -33,7 +31,7 @@ def check_linearized_mixer(name: str) -> None:
         return
     if name not in MIXERS:
         raise ValueError(unknown("mixer", name, dict.fromkeys(possible), "register_mixer"))
-    if MIXERS[name].needs == DECAYS_ONLY:
+    if MIXERS[name].is_linear:
         why = (
             "its class does not say how decays are made of keys, by a static method `decay_of_keys(num_heads, "
             "head_dim)` (modeling_lion.mixers.mixer.Mixer)"
@@ -61,7 +59,8 @@ class LinearizedConfig(PreTrainedConfig):
             dimension if it is linear, `None` if it keeps softmax. `linearize` finds them. `None` in a model of several
             parts, some of which are linear: the configurations of the parts have it.
         lion_mixer: decays of the linear sum: "lit" (none), "decay" (one number per head), "selective" (from the key of
-            each token), or those of another registered mixer (`Mixer.decay_of_keys`).
+            each token), or those of another registered mixer (`Mixer.decay_of_keys`). "delta" is the gated delta rule
+            over all tokens instead of the sum.
         lion_feature_map: φ, a positive feature map of `LionConfig.feature_map`, or "scaled_hedgehog".
         lion_window: number of tokens on each side that softmax reads; the linear sum reads the others. With 0, the
             linear sum reads all tokens.

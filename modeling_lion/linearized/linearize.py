@@ -45,7 +45,8 @@ def linearize(
         layers: the attention modules that become linear: "all", "global" (those without a window), "alternate" (every
             other one, from the first on) or indices. Others keep softmax, in linear time if they have a window.
         mixer: the decays of the linear sum (SPEC §2): "lit", "decay", "selective", or a mixer of your own that has
-            `decay_of_keys` (`modeling_lion.register_mixer`).
+            `decay_of_keys` (`modeling_lion.register_mixer`). "delta" is the gated delta rule over all tokens instead
+            of the sum.
         feature_map: φ, a positive feature map of `LionConfig.feature_map`, or "scaled_hedgehog", features of a learnt
             size, which reduce the error of distillation by a fifth.
         window: number of tokens on each side that softmax reads. With 0, the linear sum reads all tokens.
