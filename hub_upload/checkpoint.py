@@ -42,13 +42,13 @@ PREPROCESSOR_FILES = {
 
 
 def is_weights(name: str) -> bool:
-    """Whether `save_pretrained` gives this name to weights, or to their index."""
+    """Return whether `save_pretrained` gives this name to weights, or to their index."""
     return re.fullmatch(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?", name) is not None
 
 
 def find_checkpoint(folder: str | Path) -> Path:
     """
-    The folder that holds the weights: `folder` itself or, in a Trainer's output, its newest `checkpoint-<step>`.
+    Return the folder that holds the weights: `folder` or, in a Trainer's output, its newest `checkpoint-<step>`.
 
     Raises:
         ValueError: if there are no safetensors weights.
@@ -84,15 +84,15 @@ def load_model(
     revision: str | None = None,
 ) -> PreTrainedModel:
     """
-    Load a model, in evaluation mode, as the class that it was saved as. Never runs code of the checkpoint.
+    Load a model in eval mode, as the class that it was saved as. Code in the checkpoint does not run.
 
     Args:
         checkpoint: a folder, a Trainer's output or a Hub repository.
         dtype, attn_implementation, revision: as in `from_pretrained`.
 
     Raises:
-        ValueError: if it is no LION checkpoint, or weights are missing from it.
-        OSError: if it does not exist, or is damaged.
+        ValueError: if this is not a LION checkpoint, or weights are missing from it.
+        OSError: if the checkpoint does not exist or is damaged.
     """
     if Path(checkpoint).is_dir():
         checkpoint = find_checkpoint(checkpoint)
@@ -115,7 +115,7 @@ def load_model(
 
 def load_complete(model_class: type[PreTrainedModel], source: str | Path, **options) -> PreTrainedModel:
     """
-    `from_pretrained` in evaluation mode, without a pooler if it was saved without one.
+    `from_pretrained` in eval mode. A model that was saved without a pooler is loaded without one.
 
     Raises:
         ValueError: if weights are missing.
@@ -157,8 +157,8 @@ def load_preprocessor(
     modality: str, *sources: str | Path, required: bool = True, **hub: Any
 ) -> Any:  # a tokenizer, an image processor or a feature extractor
     """
-    The tokenizer (`modality="text"`), image processor (`"image"`) or feature extractor (`"audio"`) in the first of
-    `sources` that has one. Never runs code of the checkpoint.
+    Load the tokenizer (`modality="text"`), image processor (`"image"`) or feature extractor (`"audio"`) from the first
+    of `sources` that has one. Code in the checkpoint does not run.
 
     Args:
         sources: folders or Hub repositories.
@@ -167,7 +167,7 @@ def load_preprocessor(
 
     Raises:
         ValueError: if a tokenizer has no vocabulary.
-        OSError: if its files are damaged.
+        OSError: if files are damaged.
     """
     for source in sources:
         # Check for the files first: without any, AutoTokenizer makes a tokenizer with an empty vocabulary.
@@ -193,7 +193,7 @@ def load_preprocessor(
 
 
 def fit_length(tokenizer: PreTrainedTokenizerBase, limit: int | None) -> None:
-    """Set the longest text of a tokenizer to that of a model, `None` for no limit, or leave it if it is shorter."""
+    """Limit the texts of a tokenizer to `limit` tokens, unless its own limit is lower. `None` removes its limit."""
     tokenizer.model_max_length = VERY_LARGE_INTEGER if limit is None else min(tokenizer.model_max_length, limit)
 
 
@@ -205,7 +205,7 @@ def copy_file(source: Path, target: Path) -> None:
 @contextmanager
 def new_folder(path: str | Path) -> Iterator[Path]:
     """
-    A folder to write to. It is moved to `path` when the `with` block ends, and deleted if the block raises.
+    Yield a folder to write to. It is moved to `path` when the `with` block ends, and deleted if the block raises.
 
     Raises:
         FileExistsError: if `path` is a file, or a folder that is not empty.
