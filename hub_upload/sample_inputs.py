@@ -26,7 +26,7 @@ def sample_inputs(
         hub: `revision`, for a repository.
 
     Returns:
-        For text, `NUM_SEQUENCES` tensors `(length,)` of token ids: the longest with `longest_sample` tokens (traits.py)
+        For text, `NUM_SEQUENCES` tensors `(length,)` of token ids, the longest of `longest_sample` tokens (traits.py)
         or as many as the text or the model allows, the shortest with at most `exact_length`, if there is one. For
         images, one or two tensors `(channels, height, width)`; for sounds `(samples,)`.
 
