@@ -79,8 +79,8 @@ class DataTrainingArguments(arguments.HubArguments):
 class DataCollatorForSeededMasking(DataCollatorForLanguageModeling):
     """
     Draws masks that depend only on `seed`, `epoch` and the tokens of a batch, so that a resumed training draws the
-    same masks as one without a stop. Training counts the epochs, so that each has other masks. Evaluation stays at epoch 0,
-    so that its results are comparable.
+    same masks as one without a stop. Training counts the epochs, so that each has other masks. Evaluation stays at
+    epoch 0, so that its results are comparable.
     """
 
     def __post_init__(self):
@@ -163,7 +163,7 @@ def load_tokenizer(setup: training.Setup, datasets: dict[str, Dataset | Iterable
 
 
 def train_tokenizer(dataset, config: PreTrainedConfig, vocab_size: int) -> LionTokenizer:
-    """A tokenizer of the texts of a dataset, with at most `vocab_size` entries."""
+    """Train a tokenizer on the texts of a dataset, with at most `vocab_size` entries."""
     (column,) = data_files.find_texts(dataset, "The data")
     texts = (example[column] for example in dataset)
     longest = models.longest_text(config)

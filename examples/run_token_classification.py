@@ -154,8 +154,8 @@ def encode_words(words: list[str], tokenizer) -> dict[str, list[int]]:
 
 def encode_split(sentences: list[Sentence], tokenizer, ids: dict[str, int] | None, longest: int | None) -> Dataset:
     """
-    The tokens of sentences and, given the numbers of the tags, their labels. Sentences stay whole; a ValueError if one
-    is longer than the model's table of positions.
+    Tokenize sentences, with labels if `ids` has the numbers of the tags. Sentences stay whole. Raises a ValueError if
+    one is longer than the model's table of positions.
     """
 
     def encode(row: dict) -> dict[str, list[int]]:
@@ -193,8 +193,8 @@ def leave_out_long(dataset: Dataset, sentences: list[Sentence], limit: int | Non
 
 def entities(tags: list[str]) -> set[tuple[str, int, int]]:
     """
-    The entities in tags of the scheme BIO: type, first word, word behind the last one. As in CoNLL's evaluation, an
-    "I" that continues nothing of its type begins an entity.
+    Return the entities in BIO tags: type, first word, word behind the last one. As in CoNLL's evaluation, an "I" that
+    does not continue an entity of its type begins one.
     """
     spans, kind, first = set(), None, 0
     for place, tag in enumerate([*tags, "O"]):
