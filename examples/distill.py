@@ -15,8 +15,8 @@ Training has two stages (`--stages`):
    logits if it has a task head.
 
 The encoder's own weights do not change, so that texts of at most `--exact_length` tokens give the same results as
-before. With `--train_encoder` they are trained, too, in the second stage. `--drop_window` and `--drop_linear` leave
-out one of the two branches in a share of the steps, so that neither does all the work.
+before. With `--train_encoder` they are trained, too, in the second stage. `--drop_window` leaves out
+windows in a share of the steps, so that they do not do all the work.
 
 Data: a `--dataset_name` of the Hub or a folder of images, or files (`--train_file`, `--validation_file`) with a column
 "text", "image" or "audio": sounds are arrays of samples, or names of WAV files, in the sampling rate of the encoder.

@@ -39,6 +39,8 @@ from .scripts.training import save_metrics, train
 
 
 NEIGHBOURS = 10
+# Of the loss in the stage hidden_states, whose other parts have the weight 1.
+EMBEDDING_WEIGHT, TEMPERATURE = 5.0, 2.0
 # The name of the attention function that compares LION's attention with the encoder's own.
 COMPARES = "compares_with_lion"
 # Defaults for an encoder that becomes linear. An encoder that is linear already keeps its own.
@@ -220,12 +222,9 @@ class DistillationTrainer(Trainer):
         return STAGES[0] if is_first else STAGES[1]
 
     def branches(self) -> str:
-        """Draw the branches of this step: "window", "linear" or "both". A resumed training draws the same."""
+        """Draw the branches of this step: "linear" or "both". A resumed training draws the same."""
         generator = random.Random(self.args.seed + self.state.global_step)
-        drop = generator.random()
-        if drop < self.distillation.drop_window:
-            return "linear"
-        return "window" if drop < self.distillation.drop_window + self.distillation.drop_linear else "both"
+        return "linear" if generator.random() < self.distillation.drop_window else "both"
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         model.eval()  # without dropout, as the teacher
@@ -247,14 +246,11 @@ class DistillationTrainer(Trainer):
         return self.hidden_loss(student, teacher, inputs.get("attention_mask"))
 
     def hidden_loss(self, student, teacher, mask: Tensor | None) -> Tensor:
-        weights = self.distillation
         errors = hidden_state_error(student.hidden_states, teacher.hidden_states, mask)
-        pairs = [pooled(x.hidden_states[-1], mask, weights.pooling) for x in (student, teacher)]
-        loss = weights.embedding_weight * (1 - (pairs[0] * pairs[1]).sum(-1)).mean()
-        loss = loss + weights.hidden_weight * errors.mean()
+        pairs = [pooled(x.hidden_states[-1], mask, self.distillation.pooling) for x in (student, teacher)]
+        loss = EMBEDDING_WEIGHT * (1 - (pairs[0] * pairs[1]).sum(-1)).mean() + errors.mean()
         if "logits" in student:
-            divergence = logits_divergence(student.logits, teacher.logits, mask, weights.temperature)
-            loss = loss + weights.logits_weight * divergence
+            loss = loss + logits_divergence(student.logits, teacher.logits, mask, TEMPERATURE)
         return loss
 
 

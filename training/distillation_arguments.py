@@ -75,13 +75,6 @@ class DistillationArguments:
     drop_window: float = field(
         default=0.0, metadata={"help": "Share of the steps without windows, with only the linear sum."}
     )
-    drop_linear: float = field(
-        default=0.0, metadata={"help": "Share of the steps with only windows. Needs --train_encoder."}
-    )
-    hidden_weight: float = field(default=1.0, metadata={"help": "Weight of the loss of the hidden states."})
-    embedding_weight: float = field(default=5.0, metadata={"help": "Weight of the loss of the embeddings."})
-    logits_weight: float = field(default=1.0, metadata={"help": "Weight of the loss of the logits, if there are any."})
-    temperature: float = field(default=2.0, metadata={"help": "Divisor of the logits of both models."})
     pooling: str = field(default="mean", metadata={"help": "Pooling of embeddings.", "choices": ["mean", "cls"]})
     weights_dtype: str = field(
         default="float32",
@@ -91,13 +84,11 @@ class DistillationArguments:
     def __post_init__(self):
         if wrong := [stage for stage in self.stages if stage not in STAGES]:
             raise ValueError(f"--stages has {wrong[0]!r}; give {' or '.join(STAGES)}.")
-        for name in ("drop_window", "drop_linear", "joined_share", "attention_share"):
+        for name in ("drop_window", "joined_share", "attention_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"--{name} is {getattr(self, name)}; give a share from 0 to 1.")
         if self.train_encoder and "hidden_states" not in self.stages:
             raise ValueError("--train_encoder needs the stage hidden_states: attention compares equal inputs.")
-        if self.drop_linear and not self.train_encoder:
-            raise ValueError("--drop_linear needs --train_encoder: windows alone have no weights of LION.")
 
 
 @dataclass

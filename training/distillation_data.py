@@ -11,12 +11,7 @@ import torch
 from datasets import Audio, DatasetDict, load_dataset
 from scipy.io import wavfile
 from torch import Tensor
-from transformers import (
-    AutoFeatureExtractor,
-    AutoImageProcessor,
-    AutoTokenizer,
-    TrainingArguments,
-)
+from transformers import AutoFeatureExtractor, AutoImageProcessor, AutoTokenizer, TrainingArguments
 
 from .distillation_arguments import DistillationArguments
 from .scripts.data_files import check_files, load_files

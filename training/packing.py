@@ -96,13 +96,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     """
 
     def __init__(
-        self,
-        lengths: Sequence[int],
-        max_tokens: int,
-        *,
-        shuffle: bool = True,
-        seed: int = 0,
-        multiple_of: int = 1,
+        self, lengths: Sequence[int], max_tokens: int, *, shuffle: bool = True, seed: int = 0, multiple_of: int = 1
     ):
         self.lengths = torch.as_tensor(lengths, dtype=torch.int64)
         self.shuffle, self.seed = shuffle, seed
