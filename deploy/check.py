@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 from hub_upload_lion.checkpoint import no_progress_bars
-from retrieval_lion.encoders import SentenceEncoder, tokens_cut
+from retrieval_lion.encoders import NO_LIMIT, SentenceEncoder, tokens_cut
 from retrieval_lion.passages import special_tokens
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
@@ -22,12 +22,11 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 
 from modeling_lion.linearized.config import is_lion
 
-from .export.exported import FILES, ExportedModel
+from .export.exported import ExportedModel
 from .serve.loading import Files
 
 
 LONGEST = 1026  # tokens of the longest text to try, unless the model's own limit is lower
-NO_LIMIT = 10**9
 # Differences relative to the largest number of an output. Sums in another order, in float32, differ by a tenth of the
 # first tolerance; the mistakes to find are tens of times larger than it.
 TOLERANCES = {"float32": 1e-4, "bfloat16": 0.1, "float16": 0.02}
@@ -303,23 +302,6 @@ class Checks:
                 finding.detail += f" A text of {limit + lost:,} loses {lost:,}."
         return finding
 
-    def cost(self) -> Finding:
-        """Measure what padding costs for one long text among seven short ones."""
-        longest = min(max(self.alone, default=8), 256)  # a length that the model could read
-        rows = self.subject.rows([8] * 7 + [longest])
-        seconds = []
-        for batches in ([rows], [rows[:7], rows[7:]]):
-            begin = time.process_time()
-            for batch in batches:
-                self.subject.outputs(batch)
-            seconds.append(time.process_time() - begin)
-        times = seconds[0] / max(seconds[1], 1e-9)
-        return Finding(
-            "mixed lengths",
-            "note",
-            detail=f"7 × 8 and {longest} tokens: one batch takes {times:.1f} × as long as two.",
-        )
-
     def of_graph(self) -> Iterator[Finding]:
         if self.graph is None:
             return
@@ -345,7 +327,6 @@ class Checks:
         for dtype in ("bfloat16", "float16"):
             yield self.another(dtype, lambda dtype=dtype: Subject(self.source, dtype), TOLERANCES[dtype], part=0.1)
         yield from self.of_graph()
-        yield self.cost()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -362,8 +343,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command. Returns 1 if a check fails, else 0."""
     if args.seconds <= 0:
         raise ValueError(f"--seconds is {args.seconds:g}: give more than 0.")
-    has_graph = Path(args.model).is_dir() and any((Path(args.model) / name).is_file() for name in FILES.values())
-    graph, findings = args.graph or (args.model if has_graph else None), []
+    graph, findings = args.graph or (args.model if Files(args.model).is_exported else None), []
     with no_progress_bars():
         checks = Checks(args.model, graph, args.seconds, args.attn_implementation)
         lengths = checks.lengths

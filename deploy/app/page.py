@@ -139,11 +139,7 @@ def build_search(served: Served) -> None:
             files = gradio.File(file_count="multiple", label="Or your own text files (.txt, .md, .py, …)", height=140)
         with gradio.Column():
             query = gradio.Textbox("why is it fast on long documents?", label="Query", elem_id="query")
-            whole = gradio.Checkbox(
-                False,
-                label="One pass over each document, with its name",
-                elem_id="whole",
-            )
+            whole = gradio.Checkbox(False, label="One pass over each document, with its name", elem_id="whole")
             with gradio.Row():
                 button = gradio.Button("Search", variant="primary", elem_id="search")
                 stop = gradio.Button("Stop", elem_id="stop")

@@ -243,12 +243,7 @@ class Found(NamedTuple):
 
 
 def search_texts(
-    served: Served,
-    query: str,
-    pasted: str | None,
-    files: Sequence[str] | None,
-    in_pieces: bool = False,
-    top: int = 5,
+    served: Served, query: str, pasted: str | None, files: Sequence[str] | None, in_pieces: bool = False, top: int = 5
 ) -> Iterator[Found]:
     """
     Find the passages of a pasted text and of files that are nearest to a query, best first, as `lion search` does.

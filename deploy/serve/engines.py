@@ -92,11 +92,6 @@ class Engine:
             twin.modules[0] = copy.deepcopy(first, {id(first.model): ExportedModel(first.model.folder)})
         return twin
 
-    @property
-    def longest_characters(self) -> int:
-        """Longer texts are refused or cut before their tokens are counted."""
-        return CHARACTERS_PER_TOKEN * self.about.max_input_tokens
-
     def tokenize(self, inputs: Sequence[Input], side: str | None = None) -> list[Row]:
         """
         Tokenize texts or pairs.
@@ -110,7 +105,8 @@ class Engine:
 
     def shortened(self, one: Input, side: str) -> Row:
         texts = (one,) if isinstance(one, str) else one
-        size, most = self.longest_characters, self.about.max_input_tokens
+        most = self.about.max_input_tokens
+        size = CHARACTERS_PER_TOKEN * most  # longer texts are cut before their tokens are counted
         while True:
             cut = [text[:size] if side == "right" else text[-size:] for text in texts]
             is_whole = all(map(str.__eq__, cut, texts))

@@ -3,13 +3,15 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from hub_upload_lion.sentence_modules import MODEL, MODULES, SETTINGS, read_modules
-from retrieval_lion.encoders import as_long_as_saved, merge_adapter, unit
+from retrieval_lion.encoders import NO_LIMIT, as_long_as_saved, merge_adapter, unit
 from retrieval_lion.sources import ADAPTER, base_of_adapter
+from scipy.special import expit, softmax
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -30,7 +32,6 @@ EXPORTED = tuple(
     f"{module}.exported_sentence.ExportedTransformer" for module in ("deploy_lion.export", "hub_upload_lion")
 )
 MOST_TOKENS = 32768  # of a text, unless `max_input_tokens` is given
-NO_LIMIT = 10**9  # tokens; tokenizers without a limit report more
 LONGEST_TRIED = 512  # tokens of the longest text that is compared at the start
 TEXTS = ("A lion sleeps.", "At night, in the tall grass, the pride hunts. " * 4, "It roars")
 PAIRS = (("What roars?", "A lion roars."), ("Where?", "In the tall grass, at night. " * 4), ("When", "At dawn"))
@@ -354,13 +355,8 @@ def alone_logits(model: CrossEncoder, one) -> np.ndarray:
     return features["scores"].float().cpu().numpy()
 
 
-def softmax(x: np.ndarray) -> np.ndarray:
-    powers = np.exp(x - x.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
-
-
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    return 0.5 * (1 + np.tanh(0.5 * x))
-
-
-SCORES: dict[str, Callable[[np.ndarray], np.ndarray]] = {"softmax": softmax, "sigmoid": sigmoid, "none": lambda x: x}
+SCORES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "softmax": partial(softmax, axis=-1),
+    "sigmoid": expit,
+    "none": lambda x: x,
+}
