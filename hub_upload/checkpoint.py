@@ -4,7 +4,7 @@
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
@@ -12,13 +12,7 @@ from typing import Any
 
 import torch
 from tokenization_lion.tokenization_lion import knows_words
-from transformers import (
-    AutoConfig,
-    AutoFeatureExtractor,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoConfig, AutoFeatureExtractor, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 # transformers 5.17 without torchvision exports a placeholder under the short name; the class itself needs none.
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
@@ -128,17 +122,12 @@ def load_complete(model_class: type[PreTrainedModel], source: str | Path, **opti
         if of_pooler and set(info["missing_keys"]) == of_pooler and has_option:
             options["add_pooling_layer"] = False
             model, info = model_class.from_pretrained(source, output_loading_info=True, **options)
-    check_complete(model, source, info["missing_keys"])
-    return model.eval()
-
-
-def check_complete(model: PreTrainedModel, source: str | Path, missing: Iterable[str]) -> None:
-    """Raise a ValueError if weights of a model were missing in its checkpoint."""
-    if missing := sorted(missing):
+    if missing := sorted(info["missing_keys"]):
         raise ValueError(
             f"The weights of a {type(model).__name__} in {source} are not complete: {', '.join(missing[:3])}"
             f"{', …' if len(missing) > 3 else ''} would be random. Save the trained model again."
         )
+    return model.eval()
 
 
 @contextmanager
