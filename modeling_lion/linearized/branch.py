@@ -5,7 +5,7 @@ The parts that LION adds to an attention module of another encoder (SPEC §13): 
     y_i = (Σ_{|i-j| ≤ w} exp(s q_i·k_j) v_j + exp(g_i) Σ_{|i-j| > w} φ(q_i)·φ(k_j) M_ij v_j) / (the same with v = 1)
 
 The module keeps its own projections, norms and rotations: q, k and v are the tensors that it passes to transformers'
-attention interface. In place of the sum, the gated delta rule can read all tokens (SPEC §14), F forward and B backward:
+attention interface. In place of the sum, the gated delta rule (SPEC §14) can read all tokens, F forward, B backward:
 
     y_i = (1 - a_i) Σ_{|i-j| ≤ w} softmax_j(s q_i·k_j) v_j + a_i (F_i + B_i)        a_i = sigmoid(g_i)
 """
