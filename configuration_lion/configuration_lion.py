@@ -38,6 +38,8 @@ NO_LIMIT = 2**20
 def published_fields(modality: Literal["text", "image"]) -> dict:
     """
     The fields of LION as published, in BERT's or ViT's backbone, that differ from the defaults of `LionConfig`.
+    Initial decays, which are no field, stay those of LION; docs/research/reproduce.md lists what else differs from the
+    sources.
 
     Args:
         modality: `"text"` or `"image"`.

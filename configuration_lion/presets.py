@@ -43,7 +43,8 @@ PRESETS |= {
 def lion_preset(name: str, **overrides) -> LionConfig:
     """
     A configuration by name: a recommended one, `lion-text-{small|base|large}` or `lion-image-{small|base}`, or a
-    published one, `lion-{lit|d|s}-{image-tiny|image-small|image-base|text-base|text-large}`.
+    published one, `lion-{lit|d|s}-{image-tiny|image-small|image-base|text-base|text-large}`. What these have otherwise
+    than the sources, initial decays above all, is in docs/research/reproduce.md.
 
     Args:
         name: one of `PRESETS`, for example `"lion-text-base"`.
