@@ -38,6 +38,8 @@ NO_LIMIT = 2**20
 def published_fields(modality: Literal["text", "image"]) -> dict:
     """
     The fields in which the published models (in BERT's or ViT's backbone) differ from the defaults of `LionConfig`.
+    Initial decays are not a field, and stay those of `LionConfig`; docs/research/reproduce.md lists what else differs
+    from the sources.
 
     Args:
         modality: `"text"` or `"image"`.
