@@ -78,8 +78,8 @@ class DataTrainingArguments(arguments.HubArguments):
 
 class DataCollatorForSeededMasking(DataCollatorForLanguageModeling):
     """
-    Draws masks that depend only on `seed`, `epoch` and the tokens of a sequence, so that a training that is resumed, or
-    has other batches or more processes, draws the same masks. Training counts the epochs, so that each has other masks.
+    Draws masks that depend only on `seed`, `epoch` and the tokens of a sequence, so that a training that is resumed or
+    has other batches or more processes, draws the same masks. Training counts the epochs: each has other masks.
     Evaluation stays at epoch 0, so that its results are comparable.
     """
 
