@@ -11,6 +11,7 @@ from inspect import currentframe
 import torch
 import transformers
 from huggingface_hub.dataclasses import strict
+from torch import nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.feature_extraction_auto import FEATURE_EXTRACTOR_MAPPING
@@ -123,11 +124,16 @@ def become_linear(model: PreTrainedModel, form: str, scalings: dict[str, float] 
     model.set_attn_implementation(form)
 
 
+def name_class(model: nn.Module) -> None:
+    """Give a model of transformers its linearized class, whose forward reads the tokens."""
+    if isinstance(model, PreTrainedModel) and not isinstance(model, LinearizedModel):
+        model.__class__ = linearized_model_class(type(model))
+
+
 def name_classes(model: PreTrainedModel) -> None:
     """Give a model, its base model and its configuration the classes of linear ones, under which they are saved."""
-    for one in {model, model.base_model}:
-        if isinstance(one, PreTrainedModel) and not isinstance(one, LinearizedModel):
-            one.__class__ = linearized_model_class(type(one))  # whose forward looks at its tokens
+    name_class(model)
+    name_class(model.base_model)
     if not isinstance(model.config, LinearizedConfig):
         model.config.__class__ = linearized_config_class(type(model.config))
     model.config.architectures = [type(model).__name__]
@@ -143,7 +149,7 @@ def check_whole(part: LinearizedModel, name: str) -> None:
     while frame is not None and frame.f_code is not PreTrainedModel.save_pretrained.__code__:
         frame = frame.f_back
     whole = None if frame is None else frame.f_locals["self"]
-    saves_adapter = getattr(whole, "_hf_peft_config_loaded", False)
+    saves_adapter = hasattr(whole, "peft_config")
     if whole is None or isinstance(whole, LinearizedModel) or saves_adapter or part not in set(whole.modules()):
         return
     try:
@@ -190,6 +196,7 @@ def install_branches(model: PreTrainedModel, scalings: dict[str, float] | None =
             module.lion.train(module.training)
     if any(isinstance(x, LinearBranch) and x.decay is not None for x in model.modules()):  # SPEC §5: stays float32
         model._keep_in_fp32_modules_strict = {*(model._keep_in_fp32_modules_strict or ()), "lion.decay"}
+    name_class(base)
     make_positions_cyclic(model)
 
 

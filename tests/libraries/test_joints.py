@@ -154,7 +154,7 @@ def test_linear_parts_come_back_linear(name, parts, tmp_path):
     exact = auto.from_pretrained(tmp_path, attn_implementation="sdpa").eval()
     assert torch.equal(outputs(exact), before)
     # Never softmax in silence.
-    with pytest.raises(ValueError, match="has no part of LION, and would stay softmax"):
+    with pytest.raises(ValueError, match="has no part `lion`, and would silently stay softmax"):
         outputs(source.from_pretrained(tmp_path).eval())
     assert torch.equal(outputs(source.from_pretrained(tmp_path, attn_implementation="sdpa").eval()), before)
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == f"lion-{given.model_type}"
@@ -175,7 +175,7 @@ def test_a_whole_that_would_lose_its_linear_part_is_not_saved(name, tmp_path):
     images = torch.randn(2, 3, 32, 32)
     assert torch.equal(loaded(images).last_hidden_state, tower(images).last_hidden_state)
     softmax = type(tower).source_class.from_pretrained(tmp_path / "tower").eval()
-    with pytest.raises(ValueError, match="has no part of LION, and would stay softmax"):
+    with pytest.raises(ValueError, match="has no part `lion`, and would silently stay softmax"):
         softmax(images)
     model.config.vision_config = tower.config  # which a class that asks AutoModel for its parts reads
     if name in ("CLIP", "Siglip"):
