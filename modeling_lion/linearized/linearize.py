@@ -37,8 +37,7 @@ def linearize(
     its class becomes `Lion<Class>`, its `model_type` "lion-<type>". It keeps its weights, task heads, hooks, dtype,
     device and mode. Each attention module gets a part named `lion` with new weights, which have to be trained
     (examples/distill.py) before the model reads longer texts well. The model gets a copy of its configuration; the
-    original does not change. `model.set_attn_implementation("sdpa")` switches to the original attention, `"lion"`
-    back.
+    original does not change. `model.set_attn_implementation("sdpa")` selects the original attention, `"lion"` LION.
 
     Args:
         model: any encoder whose layers call transformers' attention interface, with or without a task head.
