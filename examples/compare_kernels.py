@@ -5,8 +5,8 @@ Load a saved model once per kernel and compare what the kernels compute on real 
     python examples/compare_kernels.py --model outputs/mlm --text_file validation.txt
     python examples/compare_kernels.py --model outputs/photos --image_dir photos/validation
 
-The yardstick is the same model in float64. The full form as SPEC writes it, in float32, is off by the rounding of
-float32; a kernel may be off by twice as much, else the program ends with an error.
+The reference is the same model in float64. The kernel "eager" (the definition) in float32 shows the rounding error of
+float32. If another kernel differs by more than twice as much, the program ends with an error.
 """
 
 import argparse
@@ -32,7 +32,7 @@ IMAGE_TYPES = {".png", ".jpg", ".jpeg"}
 
 
 def load_inputs(model: str, text_file: str | None, image_dir: str | None, count: int) -> dict[str, torch.Tensor]:
-    """A batch of real input for the model in this folder: padded lines of text, or images."""
+    """Make a batch of real input for the model in this folder: padded lines of text, or images."""
     if AutoConfig.from_pretrained(model).modality == "text":
         if text_file is None:
             raise ValueError(f"{model} reads text: give --text_file.")
@@ -49,7 +49,7 @@ def load_inputs(model: str, text_file: str | None, image_dir: str | None, count:
 
 @torch.no_grad()
 def logits(model: str, kernel: str, inputs: dict[str, torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
-    """The logits of real tokens, or of images, in float64."""
+    """Compute the logits of real tokens, or of images. Returns float64."""
     config = AutoConfig.from_pretrained(model)
     auto_class = AutoModelForMaskedLM if config.modality == "text" else AutoModelForImageClassification
     loaded = auto_class.from_pretrained(model, attn_implementation=kernel, dtype=torch.float32).to(dtype).eval()
@@ -61,9 +61,8 @@ def logits(model: str, kernel: str, inputs: dict[str, torch.Tensor], dtype: torc
 
 def compare_kernels(model: str, text_file: str | None = None, image_dir: str | None = None, count: int = 16) -> dict:
     """
-    Returns:
-        `input`: shape; `scale`: the largest logit; `bound`: of an error; `errors`: by kernel, against float64;
-        `differences`: by pair of kernels. All are maxima of absolute values.
+    Compare the kernels. Returns a dict of `input` (shape), `scale` (the largest logit), `bound` (the largest allowed
+    error), `errors` (by kernel, against float64) and `differences` (by pair of kernels), all of absolute values.
     """
     inputs = load_inputs(model, text_file, image_dir, count)
     exact = logits(model, "eager", inputs, torch.float64)
@@ -91,7 +90,7 @@ def format_table(model: str, report: dict) -> str:
 
 
 def main(args: list[str] | None = None) -> dict[str, dict]:
-    """Print a table per model; SystemExit if a kernel is off by more than float32 explains."""
+    """Print a table per model. Raises SystemExit if a kernel is off by more than float32 explains."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", action="append", required=True, help="folder of a saved model; may come twice")
     parser.add_argument("--text_file", help="text, one example per line")

@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The main job on real input, offline, on a CPU, in minutes: search with a trained encoder, then train, fine-tune, save,
-reload in every kernel, and draw.
+Try LION on real input, offline, on a CPU, in minutes: search with a trained encoder, then train, save, reload in every
+kernel, and draw.
 
     python examples/demo.py --output_dir outputs/demo
 
@@ -73,8 +73,8 @@ DIGITS_CONFIG = (
 
 def use_idle_threads() -> None:
     """
-    As many threads as cores are idle now: two on one core wait for each other, and a step takes ten times as long as
-    with one. OMP_NUM_THREADS, if it is set, stays.
+    Use as many threads as cores are idle now: two threads on one core wait for each other, and a step takes ten times
+    as long as with one. If OMP_NUM_THREADS is set, nothing changes.
     """
     threads, cores = torch.get_num_threads(), psutil.cpu_count()
     if "OMP_NUM_THREADS" not in os.environ:
@@ -90,7 +90,7 @@ def heading(text: str) -> None:
 
 
 def empty_folder(path: Path) -> None:
-    """Make `path` an empty folder; refuse to clear one that the demo did not make."""
+    """Make `path` an empty folder. Exits if it has files and was not made by the demo."""
     if path.exists():
         if not path.is_dir() or (any(path.iterdir()) and not (path / MARKER).exists()):
             raise SystemExit(f"{path} is there already and was not made by the demo: give another --output_dir.")
@@ -100,7 +100,7 @@ def empty_folder(path: Path) -> None:
 
 
 def unigram_baseline(trainer: Trainer) -> dict[str, float]:
-    """Loss and accuracy on the masked held-out tokens of the best guess that does not look at the text around them."""
+    """Return loss and accuracy, on the masked held-out tokens, of the best guess that ignores the text around them."""
     special = trainer.processing_class.all_special_ids
     counts = np.zeros(len(trainer.processing_class))
     for batch in trainer.train_dataset.iter(batch_size=1000):
@@ -120,8 +120,8 @@ def unigram_baseline(trainer: Trainer) -> dict[str, float]:
 @torch.no_grad()
 def losses_by_length(trainer: Trainer, longest: int, max_tokens: int) -> dict[int, float]:
     """
-    Loss on the same masked held-out tokens, read in windows of the length of the training and of twice it, four times
-    it, …: text that runs on from window to window, so that longer ones have more to go by.
+    Return the loss on the same masked held-out tokens, read in windows of the training length, twice that, four times
+    that, and so on. The text runs on from window to window, so longer windows have more context.
     """
     batches = list(trainer.get_eval_dataloader())
     input_ids, labels = (torch.cat([batch[name] for batch in batches]) for name in ("input_ids", "labels"))
@@ -139,7 +139,7 @@ def losses_by_length(trainer: Trainer, longest: int, max_tokens: int) -> dict[in
 
 
 def held_out_sentences(file: str, count: int, seed: int = 1) -> list[tuple[str, str]]:
-    """Sentences of a file with one whole word replaced by [MASK], and that word."""
+    """Draw sentences of a file, with one word replaced by [MASK], and that word."""
     generator = np.random.default_rng(seed)
     sentences = [line.strip() for line in Path(file).read_text(encoding="utf-8").splitlines()]
     sentences = [s for s in sentences if re.fullmatch(r"[A-Z][a-z]+( [a-z]+,?)+\.", s) and 9 <= len(s.split()) <= 15]
@@ -214,7 +214,7 @@ def text_part(output: Path, effort: Effort) -> tuple[dict, Trainer]:
 
 
 def write_digits(folder: Path) -> None:
-    """scikit-learn's 1797 scans of handwritten digits, 8 x 8, as an image folder; a quarter is held out."""
+    """Write scikit-learn's 1797 scans of handwritten digits, 8 x 8, as an image folder; a quarter is held out."""
     digits = load_digits()
     indices = np.arange(len(digits.target))
     parts = train_test_split(indices, test_size=0.25, random_state=0, stratify=digits.target)
@@ -285,7 +285,7 @@ def picture_part(output: Path, text: dict, mlm_trainer: Trainer) -> list[str]:
 
 
 def main(args: list[str] | None = None) -> dict:
-    """Run the demo; the summary comes back, and is in `summary.json` in the output folder."""
+    """Run the demo. Returns the summary, which is also written to `summary.json` in the output folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output_dir", type=Path, default=Path("outputs/demo"), help="emptied first")
     parser.add_argument("--full", action="store_true", help="train longer: 800 text steps on 8 MB, 20 digit epochs")
@@ -295,7 +295,7 @@ def main(args: list[str] | None = None) -> dict:
     parser.add_argument("--digits_epochs", type=int, help=f"passes over the digits (default: {SHORT.digits_epochs})")
     parser.add_argument("--max_bytes", type=int, help=f"bytes of docstrings (default: {SHORT.max_bytes:,})")
     parser.add_argument("--search_model", default=default_model(), help="folder of the encoder that searches")
-    parser.add_argument("--search_seconds", type=float, default=10, help="for reading texts to search, at most")
+    parser.add_argument("--search_seconds", type=float, default=10, help="time to read texts to search")
     arguments = parser.parse_args(args)
     given = {name: x for name, x in vars(arguments).items() if name in Effort._fields and x is not None}
     effort = (FULL if arguments.full else SHORT)._replace(**given)

@@ -1,6 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Search the documentation of your own Python by meaning: `lion search --package stdlib`, with its options.
+Search the documentation of your Python by meaning: `lion search --package stdlib`, with its options.
 
     python examples/search.py "how do I read a zip file"              # the docstrings of the standard library
     python examples/search.py --package torch "smaller learning rate over time"

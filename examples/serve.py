@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The command `lion serve` (docs/guides/serve.md), under its name of earlier releases."""
+"""The command `lion serve` (docs/guides/serve.md), under the name that it had in earlier releases."""
 
 import sys
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from .decay_mask import NO_DECAY, LogDecay, finite_log_decay
+from .decay_mask import NO_DECAY, LogDecay, finite_log_decay, is_per_head
 from .delta_graph import graph_delta_body
 from .delta_plain import (
     back_in_order,
@@ -28,6 +28,7 @@ from .delta_plain import (
     finish_delta,
     in_reading_order,
 )
+from .far_sums import alternated
 from .kernels import KERNELS, backend_of
 from .lion_attention import check_arguments
 from .numerics import accumulation_dtype, without_autocast
@@ -99,6 +100,24 @@ def delta_attention(
             return finish_delta(back_in_order(y), value.dtype, division)[0], None
         output, *_ = operator(*inputs) if direct is None else direct(*inputs, plan)
         return output, None
+
+
+def delta_both_ways(
+    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, beta: Tensor, *, form: str = "auto"
+) -> tuple[Tensor, Tensor | None]:
+    """
+    For every head the sum of what one that reads forward and one that reads backward give, not normalised, in the
+    accumulation dtype; and, for `"eager"`, the matrix that multiplies the values.
+
+    Args:
+        query, key, value, beta, form: as of `delta_attention`.
+        log_decay: `(heads,)` or `(batch, heads, length)`, for both directions.
+    """
+    both = alternated(log_decay, log_decay, dim=0 if is_per_head(log_decay) else 1)
+    inputs = (alternated(x, x) for x in (query, key, value))
+    found = delta_attention(*inputs, LogDecay(both, both), alternated(beta, beta), form=form, returns_sums=True)
+    output, weights = (None if x is None else x.unflatten(1, (-1, 2)).sum(2) for x in found)
+    return output, weights
 
 
 def reference_delta(

@@ -12,7 +12,7 @@ returns for k_i:
     n = (I + K₀ diag(β))⁻¹ (v - from_start · k S)        y = Q₀ diag(β) n + from_start · q S
 
 S is the state before the chunk. With one chunk, S is 0, and the matrix that multiplies v is
-Q₀ diag(β) (I + K₀ diag(β))⁻¹. (SPEC §14 has diag(β) to the left of the inverse, which gives the same matrix.)
+Q₀ diag(β) (I + K₀ diag(β))⁻¹.
 
 A body takes, in the accumulation dtype and in the order in which the heads read (`in_reading_order`): query and key
 `(batch, heads, length, head_dim)`, value `(batch, heads, length, value_dim)`, the log decays of `finite_log_decay`,

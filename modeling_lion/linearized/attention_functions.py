@@ -266,8 +266,9 @@ def attention_of_part(module: nn.Module, *inputs, form: str, **kwargs) -> tuple[
     function = getattr(getattr(module, "lion", None), "attention_function", None)
     if function is None:
         raise ValueError(
-            f"{type(module).__name__} has no part `lion`, and would silently stay softmax: call "
-            '`modeling_lion.linearize(model)`, or use `attn_implementation="sdpa"`.'
+            f"{type(module).__name__} has no part `lion`, and would silently stay softmax: load what was saved with "
+            "AutoModel or the class that its config.json names, call `modeling_lion.linearize(model)`, or use "
+            '`attn_implementation="sdpa"`.'
         )
     return function(module, *inputs, form=form, **kwargs)
 

@@ -5,7 +5,9 @@ The parts that LION adds to an attention module of another encoder (SPEC §13): 
     y_i = (Σ_{|i-j| ≤ w} exp(s q_i·k_j) v_j + exp(g_i) Σ_{|i-j| > w} φ(q_i)·φ(k_j) M_ij v_j) / (the same with v = 1)
 
 The module keeps its own projections, norms and rotations: q, k and v are the tensors that it passes to transformers'
-attention interface.
+attention interface. In place of the sum, the gated delta rule (SPEC §14) can read all tokens, F forward, B backward:
+
+    y_i = (1 - a_i) Σ_{|i-j| ≤ w} softmax_j(s q_i·k_j) v_j + a_i (F_i + B_i)        a_i = sigmoid(g_i)
 """
 
 import math
@@ -20,10 +22,12 @@ from transformers import initialization as init
 from configuration_lion.registry import FEATURE_MAPS, find_mixer
 
 from ..attention.decay_mask import LogDecay, check_decay_shape, decay_mask_rows, finite_log_decay, over_tokens
+from ..attention.delta import delta_both_ways
 from ..attention.far_sums import far_sums
 from ..attention.lion_attention import lion_attention
 from ..attention.numerics import divide, smallest_denominator, without_autocast
 from ..attention.softmax_window import dense_window_mask, sliding_attention
+from ..mixers.delta import unit_length
 from ..mixers.feature_map import Hedgehog
 from ..mixers.mixer import init_own_weights
 from ..sequence.tiles import can_be_cut, cut_into_tiles, in_tiles
@@ -97,21 +101,31 @@ class LocalWindow:
         Args:
             numerator, denominator: the linear sum, `(batch, heads, length, head_dim)` and `(..., 1)`.
         """
-        near, log_sum = sliding_attention(
-            self.query,
-            self.key,
-            self.value,
-            sliding_window=self.reach,
-            scaling=self.scaling,
-            tokens=self.tokens,
-            with_log_sum=True,
-        )
+        near, log_sum = self.near()
         # The logarithm of the ratio of both denominators does not overflow, and either may be 0.
         denominator = at_least_smallest(denominator)
         ratio = (log_sum - self.gate.to(log_sum.dtype)).unsqueeze(-1) - denominator.log()
-        near = near.transpose(1, 2).to(ratio.dtype)
         factor = (-ratio).sigmoid() / denominator
-        return torch.addcmul(near * ratio.sigmoid(), numerator, factor).to(self.value.dtype)
+        return torch.addcmul(near.to(ratio.dtype) * ratio.sigmoid(), numerator, factor).to(self.value.dtype)
+
+    def near(self) -> tuple[Tensor, Tensor]:
+        """Softmax within the window, `(batch, heads, length, head_dim)`, and the logarithm of its denominators."""
+        options = {"sliding_window": self.reach, "scaling": self.scaling, "tokens": self.tokens}
+        near, log_sum = sliding_attention(self.query, self.key, self.value, with_log_sum=True, **options)
+        return near.transpose(1, 2), log_sum
+
+    def mix(self, read: Tensor) -> Tensor:
+        """The output, given what the delta rule reads, `(batch, heads, length, head_dim)`."""
+        return torch.lerp(self.near()[0].to(read.dtype), read, self.share(read.dtype)).to(self.value.dtype)
+
+    def mix_weights(self, weights: Tensor, queries: Tensor | slice = slice(None)) -> Tensor:
+        """The weights of the output, like `weights`, given those of the delta rule in the same shape."""
+        near = self.weights(torch.zeros_like(weights), queries)
+        return torch.lerp(near, weights, self.share(weights.dtype)[:, :, queries])
+
+    def share(self, dtype: torch.dtype) -> Tensor:
+        """The share of the delta rule in the output, a of the formula, `(batch, heads, length, 1)`."""
+        return self.gate.to(dtype).sigmoid().unsqueeze(-1)
 
     def weights(self, linear: Tensor, queries: Tensor | slice = slice(None)) -> Tensor:
         """
@@ -168,7 +182,9 @@ class LinearBranch(nn.Module):
             self.query_map, self.key_map = FEATURE_MAPS[config.lion_feature_map].function, None
         self.gate = nn.Parameter(torch.empty(num_heads, head_dim)) if self.window else None
         self.gate_bias = nn.Parameter(torch.empty(num_heads)) if self.window else None
-        self.decay: nn.Module | None = find_mixer(config.lion_mixer).decay_of_keys(num_heads, head_dim)
+        mixer = find_mixer(config.lion_mixer)
+        self.corrects = "beta" in mixer.needs  # by the delta rule
+        self.decay: nn.Module | None = mixer.decay_of_keys(num_heads, head_dim)
 
     @torch.no_grad()
     def start(self, scaling: float | None = None) -> None:
@@ -235,6 +251,12 @@ class LinearBranch(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """`forward` without padding between real tokens; the output is `(batch, heads, length, head_dim)`."""
         inputs, log_decay, window = self.prepare(query, key, value, tokens, scaling)
+        if self.corrects:
+            output, weights = self.read(inputs, key, value, log_decay, "eager" if needs_weights else form)
+            if weights is None:
+                return output.to(value.dtype) if window is None else window.mix(output), None
+            weights = (weights if window is None else window.mix_weights(weights)).to(value.dtype)
+            return weights @ value, weights
         if window is None:
             form = "eager" if needs_weights else form
             return lion_attention(*inputs, value, LogDecay(log_decay, log_decay), form=form)
@@ -248,12 +270,21 @@ class LinearBranch(nn.Module):
         weights = window.weights(linear).to(value.dtype)
         return weights @ value, weights  # computed from the weights, so that these have a gradient
 
+    def read(
+        self, features: list[Tensor], key: Tensor, value: Tensor, log_decay: Tensor, form: str
+    ) -> tuple[Tensor, Tensor | None]:
+        """What the delta rule reads for each token, and, for "eager", its weights."""
+        beta = self.decay.beta(key.transpose(1, 2))
+        return delta_both_ways(*features, value, log_decay, beta, form=form)
+
     def prepare(
         self, query: Tensor, key: Tensor, value: Tensor, tokens: Tokens, scaling: float | None
     ) -> tuple[list[Tensor], Tensor | None, LocalWindow | None]:
         """The features of queries and keys, `(batch, heads, length, features)`, log decays, and the window."""
         maps = (self.query_map, query), (self.key_map or self.query_map, key)
         features = [features_of(x.transpose(1, 2), feature_map) for feature_map, x in maps]
+        if self.corrects:
+            features = [unit_length(x) for x in features]
         log_decay = None
         if self.decay is not None:
             log_decay = self.decay(key.transpose(1, 2))
@@ -280,6 +311,9 @@ class LinearBranch(nn.Module):
         """
         with without_autocast(query):
             inputs, log_decay, window = self.prepare(query, key, key, tokens, scaling)
+            if self.corrects:  # a row of the inverse takes all of it
+                linear = self.read(inputs, key, key, log_decay, "eager")[1][:, :, queries]
+                return linear if window is None else window.mix_weights(linear, queries)
             linear = inputs[0][:, :, queries] @ inputs[1].transpose(-1, -2)
             if log_decay is not None:
                 decays = finite_log_decay(LogDecay(log_decay, log_decay), query)

@@ -2,11 +2,13 @@
 """
 Classes of linearized models, made on demand from the classes of transformers: `LionBertConfig` (`model_type`
 "lion-bert"), `LionBertModel`, `LionBertForMaskedLM`, … Their own model type prevents other programs from loading the
-weights as softmax by mistake.
+weights as softmax by mistake. A model of several parts has such classes, too, if some of its parts are linear.
 """
 
 from importlib import import_module
+from inspect import currentframe
 
+import torch
 import transformers
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
@@ -17,7 +19,12 @@ from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
 
 from ..attention.numerics import accumulation_dtype
-from ..private_apis import model_mappings, register_recorded_outputs, replace_registered_configs
+from ..private_apis import (
+    forget_weight_conversions,
+    model_mappings,
+    register_recorded_outputs,
+    replace_registered_configs,
+)
 from .attention_functions import LINEARIZED_FORMS
 from .branch import KeptAttention, LinearBranch
 from .config import PREFIX, LinearizedConfig, parts_of
@@ -28,17 +35,49 @@ class LinearizedModel(PreTrainedModel):
     """The base class of linearized models; each also inherits from its class of transformers."""
 
     def __init__(self, config: PreTrainedConfig, *inputs, **kwargs):
+        form = config._attn_implementation
+        if config.lion_layers is None:  # the configurations of its parts say which of them are linear
+            config._attn_implementation = None if form in LINEARIZED_FORMS else form
         # Parts without a choice of the caller become "lion"; transformers would choose softmax for them.
         for part, name in [(part, part._attn_implementation) for part in parts_of(config)]:
-            part._attn_implementation = name or "lion"
+            part._attn_implementation = name if config.lion_layers is None else name or "lion"
         super().__init__(config, *inputs, **kwargs)
+        if config.lion_layers is None:
+            parts = [x for x in models_inside(self).values() if getattr(x.config, "lion_layers", None) is not None]
+            for part in parts:
+                become_linear(part, form or "lion")
+            if not parts:
+                raise ValueError(f"`lion_layers` is None, and no part of this {type(self).__name__} is linear.")
+            name_classes(self)
         install_branches(self)
         self.post_init()
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        if requested_attention is None or requested_attention in LINEARIZED_FORMS:
-            return requested_attention or "lion"
+        if self.config.lion_layers is not None:
+            requested_attention = requested_attention or "lion"
+        if requested_attention in LINEARIZED_FORMS:
+            return requested_attention
         return super().get_correct_attn_implementation(requested_attention, is_init_check)
+
+    def set_attn_implementation(self, attn_implementation: str | dict, allow_all_kernels: bool = False) -> None:
+        """`PreTrainedModel.set_attn_implementation`; of several parts, those that are linear take a form of LION."""
+        if self.config.lion_layers is not None or attn_implementation not in tuple(LINEARIZED_FORMS):
+            super().set_attn_implementation(attn_implementation, allow_all_kernels)
+            return
+        linear = (x for x in models_inside(self).values() if isinstance(x, LinearizedModel))
+        for part in linear:
+            part.set_attn_implementation(attn_implementation)
+
+    def state_dict(self, *args, prefix: str = "", **kwargs):
+        """
+        `nn.Module.state_dict`.
+
+        Raises:
+            ValueError: if `save_pretrained` asks for it, of a whole that would be loaded with softmax in this part.
+        """
+        if prefix:
+            check_whole(self, prefix[:-1])
+        return super().state_dict(*args, prefix=prefix, **kwargs)
 
     def __reduce_ex__(self, protocol):
         made, arguments, *state = super().__reduce_ex__(protocol)
@@ -58,6 +97,66 @@ def empty_model(source_class: type[PreTrainedModel]) -> LinearizedModel:
     """A model without a state, for pickle and copies."""
     model_class = linearized_model_class(source_class)
     return model_class.__new__(model_class)
+
+
+def models_inside(model: PreTrainedModel) -> dict[str, PreTrainedModel]:
+    """By name, the models inside a model that have a configuration other than those around them."""
+    found = {name: x for name, x in model.named_modules() if isinstance(x, PreTrainedModel)}
+    around = lambda name: (
+        x for whole, x in found.items() if name.startswith(f"{whole}." if whole else "") and x is not found[name]
+    )
+    return {
+        name: x for name, x in found.items() if name and all(x.config is not whole.config for whole in around(name))
+    }
+
+
+def become_linear(model: PreTrainedModel, form: str, scalings: dict[str, float] | None = None) -> None:
+    """
+    Change the class of a model whose configuration says that it is linear, and add its branches.
+
+    Args:
+        form: an `attn_implementation`.
+        scalings: as `install_branches` takes them.
+    """
+    name_classes(model)
+    install_branches(model, scalings)
+    model.set_attn_implementation(form)
+
+
+def name_classes(model: PreTrainedModel) -> None:
+    """Give a model, its base model and its configuration the classes of linear ones, under which they are saved."""
+    for one in {model, model.base_model}:
+        if isinstance(one, PreTrainedModel) and not isinstance(one, LinearizedModel):
+            one.__class__ = linearized_model_class(type(one))  # whose forward looks at its tokens
+    if not isinstance(model.config, LinearizedConfig):
+        model.config.__class__ = linearized_config_class(type(model.config))
+    model.config.architectures = [type(model).__name__]
+    forget_weight_conversions(model)
+
+
+def check_whole(part: LinearizedModel, name: str) -> None:
+    """
+    Raise a ValueError if a model of transformers is being saved that would be loaded with softmax in a linear part:
+    transformers builds parts by the configuration of the whole, often by fixed classes.
+    """
+    frame = currentframe()
+    while frame is not None and frame.f_code is not PreTrainedModel.save_pretrained.__code__:
+        frame = frame.f_back
+    whole = None if frame is None else frame.f_locals["self"]
+    saves_adapter = getattr(whole, "_hf_peft_config_loaded", False)
+    if whole is None or isinstance(whole, LinearizedModel) or saves_adapter or part not in set(whole.modules()):
+        return
+    try:
+        with torch.device("meta"):
+            made = type(whole)(type(whole.config).from_dict(whole.config.to_dict()))
+    except Exception:  # of a class of somebody else, which loads in another way
+        return
+    if not isinstance(dict(made.named_modules()).get(name), LinearizedModel):
+        raise ValueError(
+            f"This {type(whole).__name__} would be loaded with softmax in `{name}`, which is linear here: its "
+            f'configuration does not say so. Convert the whole, `linearize(model, parts=["{name}"])`, or save '
+            f"`model.{name}` alone."
+        )
 
 
 def install_branches(model: PreTrainedModel, scalings: dict[str, float] | None = None) -> None:
@@ -91,8 +190,6 @@ def install_branches(model: PreTrainedModel, scalings: dict[str, float] | None =
             module.lion.train(module.training)
     if any(isinstance(x, LinearBranch) and x.decay is not None for x in model.modules()):  # SPEC §5: stays float32
         model._keep_in_fp32_modules_strict = {*(model._keep_in_fp32_modules_strict or ()), "lion.decay"}
-    if isinstance(base, PreTrainedModel) and not isinstance(base, LinearizedModel):
-        base.__class__ = linearized_model_class(type(base))  # whose forward reads the tokens
     make_positions_cyclic(model)
 
 
@@ -109,6 +206,7 @@ def linearized_config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConf
     if base in CONFIG_CLASSES:
         return CONFIG_CLASSES[base]
     members = {"model_type": PREFIX + base.model_type, "__module__": __name__, "__doc__": LinearizedConfig.__doc__}
+    members["class_of_type"] = staticmethod(class_of_type)
     CONFIG_CLASSES[base] = config_class = strict(type(f"Lion{base.__name__}", (LinearizedConfig, base), members))
     models = {name: tuple(map(linearized_model_class, found)) for name, found in auto_models(base).items()}
     names = {auto_class: tuple(model.__name__ for model in found) for auto_class, found in models.items()}
@@ -192,10 +290,9 @@ class LazyConfigs(dict):
         return super().__contains__(model_type) or source_type(model_type) is not None
 
     def __missing__(self, model_type: str) -> type[PreTrainedConfig]:
-        source = source_type(model_type)
-        if source is None:
+        if source_type(model_type) is None:
             raise KeyError(model_type)
-        return linearized_config_class(CONFIG_MAPPING[source])
+        return class_of_type(model_type)
 
 
 def source_type(model_type: object) -> str | None:
@@ -204,6 +301,20 @@ def source_type(model_type: object) -> str | None:
         return None
     source = model_type.removeprefix(PREFIX)
     return source if source in CONFIG_MAPPING else None
+
+
+def class_of_type(model_type: str) -> type[PreTrainedConfig]:
+    """
+    The class of configurations of a model type "lion-<model type>".
+
+    Raises:
+        ValueError: if transformers has no such type.
+    """
+    if (source := source_type(model_type)) is None:
+        raise ValueError(
+            f"`model_type` is {model_type!r}, and transformers has no {model_type.removeprefix(PREFIX)!r}."
+        )
+    return linearized_config_class(CONFIG_MAPPING[source])
 
 
 def make_configs_lazily() -> None:

@@ -3,14 +3,12 @@
 
 import os
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
 from configuration_lion.registry import FEATURE_MAPS, MIXERS, unknown
-
-from ..attention.lion_attention import DECAYS_ONLY
 
 
 PREFIX = "lion-"  # of the `model_type` of linearized models
@@ -33,7 +31,7 @@ def check_linearized_mixer(name: str) -> None:
         return
     if name not in MIXERS:
         raise ValueError(unknown("mixer", name, dict.fromkeys(possible), "register_mixer"))
-    if MIXERS[name].needs == DECAYS_ONLY:
+    if MIXERS[name].is_linear:
         why = (
             "its class does not say how decays are made of keys, by a static method `decay_of_keys(num_heads, "
             "head_dim)` (modeling_lion.mixers.mixer.Mixer)"
@@ -58,9 +56,11 @@ class LinearizedConfig(PreTrainedConfig):
     """
     Args:
         lion_layers: for each attention module, by its name within the base model: its number of heads and their
-            dimension if it is linear, `None` if it keeps softmax. `linearize` finds them.
+            dimension if it is linear, `None` if it keeps softmax. `linearize` finds them. `None` in a model of several
+            parts, some of which are linear: the configurations of the parts have it.
         lion_mixer: decays of the linear sum: "lit" (none), "decay" (one number per head), "selective" (from the key of
-            each token), or those of another registered mixer (`Mixer.decay_of_keys`).
+            each token), or those of another registered mixer (`Mixer.decay_of_keys`). "delta" is the gated delta rule
+            over all tokens instead of the sum.
         lion_feature_map: φ, a positive feature map of `LionConfig.feature_map`, or "scaled_hedgehog".
         lion_window: number of tokens on each side that softmax reads; the linear sum reads the others. With 0, the
             linear sum reads all tokens.
@@ -74,6 +74,8 @@ class LinearizedConfig(PreTrainedConfig):
     auto_classes = {}
     # Writes the code that loads this class; `None` in code that was itself loaded from beside weights.
     write_code = None
+    # Gives the class of a model type "lion-…"; classes.py sets it.
+    class_of_type = None
 
     lion_layers: dict | None = None
     lion_mixer: str = "lit"
@@ -97,6 +99,21 @@ class LinearizedConfig(PreTrainedConfig):
             if getattr(self, name) < 0:
                 raise ValueError(f"`{name.removeprefix('lion_')}` is {getattr(self, name)}; give 0 or more tokens.")
 
+    def __post_init__(self, **kwargs):
+        # transformers' configuration of a whole would make those of its parts by fixed classes.
+        for name in self.sub_configs:
+            part = getattr(self, name, None)
+            if isinstance(part, dict) and str(part.get("model_type")).startswith(PREFIX):
+                setattr(self, name, self.class_of_type(part["model_type"])(**part))
+        super().__post_init__(**kwargs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """
+        `PreTrainedConfig.to_dict`, with the attention that the weights need: a class of transformers that is told to
+        load them refuses to compute softmax.
+        """
+        return super().to_dict() | {"attn_implementation": "lion"}
+
     def save_pretrained(self, save_directory: str | os.PathLike, **kwargs):
         """
         `PreTrainedConfig.save_pretrained`. It adds an `auto_map` of all classes for this type; the installed package
@@ -108,10 +125,11 @@ class LinearizedConfig(PreTrainedConfig):
         file = "modeling_lion" if self.write_code is not None else type(self).__module__.rpartition(".")[2]
         self.auto_map = {name: f"{file}.{model}" for name, model in chosen.items()}
         if self.write_code is not None:
-            parts = [MIXERS[self.lion_mixer]]
-            if self.lion_feature_map in FEATURE_MAPS:
-                parts.append(FEATURE_MAPS[self.lion_feature_map].function)
-            self.auto_map = self.write_code(save_directory, parts, self.auto_map)
+            linear = [part for part in parts_of(self) if isinstance(part, LinearizedConfig)]
+            used = [MIXERS[part.lion_mixer] for part in linear]
+            maps = (FEATURE_MAPS.get(part.lion_feature_map) for part in linear)
+            used += [feature_map.function for feature_map in maps if feature_map is not None]
+            self.auto_map = self.write_code(save_directory, list(dict.fromkeys(used)), self.auto_map)
         super().save_pretrained(save_directory, **kwargs)
 
 

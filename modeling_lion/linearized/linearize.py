@@ -11,9 +11,8 @@ from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from ..private_apis import forget_weight_conversions
-from .classes import install_branches, linearized_config_class, linearized_model_class
-from .config import LinearizedConfig
+from .classes import become_linear, linearized_config_class, models_inside, name_classes
+from .config import LinearizedConfig, parts_of
 from .probe import FoundAttention, run_once
 
 
@@ -30,6 +29,7 @@ def linearize(
     window: int = 64,
     exact_length: int | None = None,
     positions: str | None = None,
+    parts: Iterable[str] | None = None,
     example_inputs: dict[str, Tensor] | None = None,
 ) -> PreTrainedModel:
     """
@@ -44,20 +44,26 @@ def linearize(
         layers: the attention modules that become linear: "all", "global" (those without a window), "alternate" (every
             other one, from the first on) or indices. Others keep softmax, in linear time if they have a window.
         mixer: the decays of the linear sum (SPEC §2): "lit", "decay", "selective", or a mixer of your own that has
-            `decay_of_keys` (`modeling_lion.register_mixer`).
+            `decay_of_keys` (`modeling_lion.register_mixer`). "delta" is the gated delta rule over all tokens instead
+            of the sum.
         feature_map: φ, a positive feature map of `LionConfig.feature_map`, or "scaled_hedgehog", features of a learnt
             size, which reduce the error of distillation by a fifth.
         window: number of tokens on each side that softmax reads. With 0, the linear sum reads all tokens.
         exact_length: the encoder's own attention computes texts of at most so many real tokens (images: patches and
             prefix tokens), to the bit. Defaults to the length that the encoder was trained with, at most 512.
         positions: "cyclic" repeats a table of positions in texts longer than it; `None` refuses such texts.
-        example_inputs: a small input, by name, for models whose inputs cannot be made from their configuration.
+        parts: the names of the parts to linearize in a model of several, such as CLIP or LLaVA: `["vision_model"]`.
+            The other parts keep their attention. The arguments above hold for each of the parts.
+        example_inputs: a small input, by name, for the model or its one part, if its inputs cannot be made from its
+            configuration.
 
     Returns:
         The model.
 
     Raises:
         ValueError: if an attention module cannot become linear, or an argument is wrong. The model is then unchanged.
+            Later, `save_pretrained` raises it for a model of transformers that would be loaded without its linear
+            part: give `parts` of that model instead of the part.
         TypeError: if the model is not a `PreTrainedModel`.
     """
     if not isinstance(model, PreTrainedModel):
@@ -70,6 +76,30 @@ def linearize(
             f"This {type(model).__name__} is linear already: load its source again, or set `lion_exact_length` in its "
             "configuration."
         )
+    options = {"layers": layers, "mixer": mixer, "feature_map": feature_map, "window": window}
+    options |= {"exact_length": exact_length, "positions": positions, "example_inputs": example_inputs}
+    chosen = [model] if parts is None else chosen_parts(model, parts)
+    plans = [plan(part, **options) for part in chosen]
+    copy_config(model)
+    for part, (fields, scalings) in zip(chosen, plans, strict=True):
+        for name, value in fields.items():
+            setattr_plainly(part.config, name, value)
+        become_linear(part, "lion", scalings)
+    name_classes(model)
+    return model
+
+
+def plan(
+    model: PreTrainedModel,
+    layers: str | Iterable[int],
+    mixer: str,
+    feature_map: str,
+    window: int,
+    exact_length: int | None,
+    positions: str | None,
+    example_inputs: dict[str, Tensor] | None,
+) -> tuple[dict[str, Any], dict[str, float]]:
+    """The fields of the configuration of a model that is to become linear, and the scalings of its modules."""
     findings = run_once(model, example_inputs)
     found = list(findings.attention.values())
     check_found(model, found)
@@ -94,20 +124,37 @@ def linearize(
         config_class(**model.config.to_dict() | {"model_type": config_class.model_type} | fields)
     except StrictDataclassError as error:
         raise ValueError(str(error.__cause__)) from error
-    copy_config(model)
-    for name, value in fields.items():
-        setattr_plainly(model.config, name, value)
-    model.config.__class__ = config_class
-    model.__class__ = linearized_model_class(type(model))
-    model.config.architectures = [type(model).__name__]
-    forget_weight_conversions(model)
-    install_branches(model, {one.name: one.scaling for one in found})
-    model.set_attn_implementation("lion")
-    return model
+    return fields, {one.name: one.scaling for one in found}
+
+
+def chosen_parts(model: PreTrainedModel, names: Iterable[str]) -> list[PreTrainedModel]:
+    """The models inside a model that become linear."""
+    possible = parts_with_config(model)
+    names = [names] if isinstance(names, str) else list(names)
+    if wrong := next((name for name in names if name not in possible), None):
+        known = ", ".join(map(repr, possible)) or "none"
+        raise ValueError(
+            f"`parts` has {wrong!r}, which is no part of this {type(model).__name__} with a configuration of its own, "
+            f"in which could be saved that it is linear. Those that have one: {known}."
+        )
+    if not names:
+        raise ValueError(f"`parts` is empty: give some of {', '.join(map(repr, possible))}.")
+    return [possible[name] for name in names]
+
+
+def parts_with_config(model: PreTrainedModel) -> dict[str, PreTrainedModel]:
+    """By name, the models inside a model whose configuration is a part of its own."""
+    configs = {id(part) for part in parts_of(model.config)}
+    return {name: x for name, x in models_inside(model).items() if id(x.config) in configs}
 
 
 def advice_on_encoder(model: PreTrainedModel, found: list[FoundAttention]) -> str:
-    """For an encoder-decoder: the attribute of its encoder, or why the encoder cannot become linear either."""
+    """Which part can become linear: the encoder beside a decoder, or those that have a configuration of their own."""
+    blocked = [one.name for one in found if one.problem is not None]
+    base = "" if model.base_model is model else f"{model.base_model_prefix}."
+    names = [x for x in parts_with_config(model) if not any(f"{base}{one}".startswith(f"{x}.") for one in blocked)]
+    if names and not model.config.is_encoder_decoder:
+        return f" Give those parts that can: `parts={names}`."
     encoder = model.get_encoder() if model.config.is_encoder_decoder else model
     path = next((name for name, module in model.named_modules() if module is encoder), "")
     if not path:

@@ -14,7 +14,7 @@ from ..sequence.delta_states import delta_segment_attention, delta_segment_state
 from ..sequence.scans import scan_delta_attention
 from .linear import LinearMixer, forms_of
 from .mixer import register_mixer
-from .selective import DecayGate, SelectiveMixer
+from .selective import DecayGate, KeyDecay, SelectiveMixer, logits_of_keys
 
 
 # ε in √(‖x‖² + ε²), by which vectors are divided, so that a zero vector stays 0.
@@ -69,6 +69,24 @@ class WriteGate(DecayGate):
         init.zeros_(self.bias)
 
 
+class KeyGates(KeyDecay):
+    """`KeyDecay`, and β_j = sigmoid(u_h·k_j + c_h), which starts at 1/2."""
+
+    def __init__(self, num_heads: int, head_dim: int):
+        super().__init__(num_heads, head_dim)
+        self.beta_weight = nn.Parameter(torch.empty(num_heads, head_dim))
+        self.beta_bias = nn.Parameter(torch.empty(num_heads))
+
+    def init_own_weights(self, config: PreTrainedConfig) -> None:
+        super().init_own_weights(config)
+        init.zeros_(self.beta_weight)
+        init.zeros_(self.beta_bias)
+
+    def beta(self, key: Tensor) -> Tensor:
+        """`(batch, length, heads, head_dim)` to `(batch, heads, length)`, float32 or float64."""
+        return logits_of_keys(key, self.beta_weight, self.beta_bias).sigmoid()
+
+
 @register_mixer
 class DeltaMixer(SelectiveMixer):
     """
@@ -111,3 +129,7 @@ class DeltaMixer(SelectiveMixer):
         """
         logits = self.decay_beta(hidden_states)
         return self.largest_beta * logits.to(accumulation_dtype(logits.dtype)).sigmoid().transpose(1, 2)
+
+    @staticmethod
+    def decay_of_keys(num_heads: int, head_dim: int) -> KeyGates:
+        return KeyGates(num_heads, head_dim)

@@ -17,7 +17,7 @@ FAR_HALF_LIVES = (65_536.0, 256.0)
 def initial_decay_logits(config: PreTrainedConfig) -> Tensor:
     """
     Logits of decays whose half-lives are spread over the heads, evenly on a logarithmic scale, from half a token to
-    the whole context. (Logits near 0, as in the published code, give every head a memory of two tokens.)
+    the whole context. (Logits near 0, as in the published listing, give every head a memory of two tokens.)
 
     If heads have one direction, a forward head and the backward head after it have the same half-life, so that a model
     sees as far ahead as back. (A single pair has the geometric mean of both ends.)

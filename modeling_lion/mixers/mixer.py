@@ -44,6 +44,7 @@ ATTRIBUTES_OF = {
         "decay_of_keys",
     ),
     "log_decay": ("decay_of_keys",),
+    "beta": ("decay_of_keys",),
     "forms": ("has_scans", "segment_states", "shares_sequences", "decay_of_keys"),
 }
 
@@ -83,7 +84,8 @@ class Mixer(nn.Module):
         shares_sequences: whether several processes can share a sequence (sequence/sequence_parallel.py).
         decay_of_keys: a static method for `linearize`; `None` if keys do not determine the decays.
             `decay_of_keys(num_heads, head_dim)` returns a module that maps keys, `(batch, length, heads, head_dim)`,
-            to log λ, as `LinearMixer.log_decay` returns it, or `None` for no decays.
+            to log λ, as `LinearMixer.log_decay` returns it, or `None` for no decays. For a mixer that needs β, the
+            module has a method `beta` that maps keys to it.
         tensor_parallel_plan: how transformers splits the parts of this mixer besides its projections; `None` if
             attention cannot be split by heads.
         layer_type: the type of its layer.

@@ -63,10 +63,14 @@ class KeyDecay(nn.Module):
 
     def forward(self, key: Tensor) -> Tensor:
         """`(batch, length, heads, head_dim)` to `(batch, heads, length)`, float32 or float64."""
-        key = key.transpose(1, 2)
-        dtype = accumulation_dtype(key.dtype)
-        logits = (key.to(dtype) @ self.weight.to(dtype).unsqueeze(-1)).squeeze(-1)
-        return F.logsigmoid(logits + self.bias.to(dtype).unsqueeze(-1))
+        return F.logsigmoid(logits_of_keys(key, self.weight, self.bias))
+
+
+def logits_of_keys(key: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """w_h·k_j + b_h, of `(batch, length, heads, head_dim)`; `(batch, heads, length)`, float32 or float64."""
+    key = key.transpose(1, 2)
+    dtype = accumulation_dtype(key.dtype)
+    return (key.to(dtype) @ weight.to(dtype).unsqueeze(-1)).squeeze(-1) + bias.to(dtype).unsqueeze(-1)
 
 
 @register_mixer

@@ -408,7 +408,7 @@ for source in ("model", "again"):
 
 def test_why_a_mixer_cannot_be_inside_another_encoder(far):
     register_mixer(type("Silent", (LinearMixer,), {"name": "silent"}))
-    possible = "'lit', 'decay', 'selective', 'far'"
+    possible = "'lit', 'decay', 'selective', 'delta', 'far'"
     cases = {
         "silent": f"its class does not say how decays are made of keys, by a static method `decay_of_keys.*{possible}",
         "softmax": f"it is not linear attention with decays.*{possible}",
