@@ -342,13 +342,13 @@ def head_numbers(attention: LionAttention, hidden_states: Tensor, layout: Layout
 
 
 def linearized_numbers(
-    head: LinearBranch, query: Tensor, key: Tensor, value: Tensor, *others, output: Tensor
+    branch: LinearBranch, query: Tensor, key: Tensor, value: Tensor, *others, output: Tensor
 ) -> Tensor:
     """`head_numbers` of a linearized model, without denominators: they are sums of positive numbers."""
     heads = query.shape[1]
     decays = torch.ones(heads, dtype=query.dtype)
-    if head.decay is not None:
-        log_decay = head.decay(key.transpose(1, 2))  # (heads,), or more
+    if branch.decay is not None:
+        log_decay = branch.decay(key.transpose(1, 2))  # (heads,), or more
         decays = (log_decay if log_decay.dim() == 1 else log_decay.amin((0, 2))).exp().to(query.dtype)
     bad = ~output.isfinite().all(-1).all(0).transpose(0, 1)  # (heads, length)
     first = torch.where(bad.any(-1), bad.int().argmax(-1), math.inf)
