@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 from hub_upload_lion.checkpoint import no_progress_bars
+from hub_upload_lion.verify import summary, verify_checkpoint
 from retrieval_lion.encoders import NO_LIMIT, SentenceEncoder, tokens_cut
 from retrieval_lion.passages import special_tokens
 from sentence_transformers import SentenceTransformer
@@ -244,7 +245,7 @@ class Checks:
 
     def eager(self) -> Finding | None:
         used = self.subject.config._attn_implementation
-        if used == "eager" or is_lion(self.subject.config):  # "eager" is slow in a LION, and `lion verify` tests it
+        if used == "eager" or is_lion(self.subject.config):  # "eager" is one of the kernels of a LION
             return None
         finding = self.another(
             f"{used} as eager attention",
@@ -302,6 +303,41 @@ class Checks:
                 finding.detail += f" A text of {limit + lost:,} loses {lost:,}."
         return finding
 
+    def cost(self) -> Finding:
+        """Measure what padding costs for one long text among seven short ones."""
+        longest = min(max(self.alone, default=8), 256)  # a length that the model could read
+        rows = self.subject.rows([8] * 7 + [longest])
+        seconds = []
+        for batches in ([rows], [rows[:7], rows[7:]]):
+            begin = time.process_time()
+            for batch in batches:
+                self.subject.outputs(batch)
+            seconds.append(time.process_time() - begin)
+        times = seconds[0] / max(seconds[1], 1e-9)
+        return Finding(
+            "mixed lengths",
+            "note",
+            detail=f"7 × 8 and {longest} tokens: one batch takes {times:.1f} × as long as two.",
+        )
+
+    def dtypes(self) -> Iterator[Finding]:
+        """Other number formats; of a LION all kernels in each of them, beside float64, as `lion verify` does it."""
+        if not is_lion(self.subject.config):
+            for dtype in ("bfloat16", "float16"):
+                yield self.another(dtype, lambda dtype=dtype: Subject(self.source, dtype), TOLERANCES[dtype], part=0.1)
+            return
+        finding = Finding("kernels and dtypes")
+        try:
+            found = verify_checkpoint(self.subject.network.name_or_path or self.source, dtypes=tuple(TOLERANCES))
+            finding.detail = " ".join(summary(found))
+            finding.error = max((e.error / found.scale for e in found.errors), default=None)
+            finding.status = "holds" if found.passed else "fails"
+            if failed := next((e for e in found.errors if not e.passed), None):
+                finding.smallest = f"{failed.kernel} in {failed.dtype}, padding {failed.padding}"
+        except Exception as error:  # as in `compare`
+            finding.status, finding.detail = "fails", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        yield finding
+
     def of_graph(self) -> Iterator[Finding]:
         if self.graph is None:
             return
@@ -324,9 +360,9 @@ class Checks:
         yield from filter(None, (self.eager(), self.prompts()))
         yield self.cut()
         yield self.saved()
-        for dtype in ("bfloat16", "float16"):
-            yield self.another(dtype, lambda dtype=dtype: Subject(self.source, dtype), TOLERANCES[dtype], part=0.1)
+        yield from self.dtypes()
         yield from self.of_graph()
+        yield self.cost()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

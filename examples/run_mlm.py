@@ -78,9 +78,9 @@ class DataTrainingArguments(arguments.HubArguments):
 
 class DataCollatorForSeededMasking(DataCollatorForLanguageModeling):
     """
-    Draws masks that depend only on `seed`, `epoch` and the tokens of a batch, so that a resumed training draws the
-    same masks as one without a stop. Training counts the epochs, so that each has other masks. Evaluation stays at
-    epoch 0, so that its results are comparable.
+    Draws masks that depend only on `seed`, `epoch` and the tokens of a sequence, so that a training that is resumed or
+    has other batches or more processes, draws the same masks. Training counts the epochs: each has other masks.
+    Evaluation stays at epoch 0, so that its results are comparable.
     """
 
     def __post_init__(self):
@@ -88,10 +88,17 @@ class DataCollatorForSeededMasking(DataCollatorForLanguageModeling):
         # In shared memory: persistent workers of the DataLoader must see it change.
         self.epoch = torch.zeros((), dtype=torch.int64).share_memory_()
 
-    def torch_mask_tokens(self, inputs: torch.Tensor, *args, **kwargs) -> tuple[torch.Tensor, torch.Tensor]:
-        checksum = crc32(inputs.numpy().tobytes(), int(self.epoch))  # of the tokens and the epoch
-        self.generator = torch.Generator().manual_seed(self.seed + checksum)
-        return super().torch_mask_tokens(inputs, *args, **kwargs)
+    def torch_mask_tokens(
+        self, inputs: torch.Tensor, special_tokens_mask: torch.Tensor | None = None, **kwargs
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        draw, labels = super().torch_mask_tokens, torch.full_like(inputs, -100)
+        for n, is_real in enumerate(inputs != self.tokenizer.pad_token_id):
+            tokens = inputs[n, is_real]
+            is_special = None if special_tokens_mask is None else special_tokens_mask[n, is_real][None]
+            checksum = crc32(tokens.numpy().tobytes(), int(self.epoch))
+            self.generator = torch.Generator().manual_seed(self.seed + checksum)
+            inputs[n, is_real], labels[n, is_real] = (x[0] for x in draw(tokens[None], is_special))
+        return inputs, labels
 
 
 class DataCollatorForSeededPacking(DataCollatorForSeededMasking, DataCollatorForLanguageModelingWithFlattening):

@@ -367,18 +367,50 @@ def verification_table(verification: Verification) -> list[list[str]]:
     return rows
 
 
+def summary(verification: Verification) -> list[str]:
+    """A line on the kernels, and one on the numbers inside the model where it has decays, denominators or softmax."""
+    if not verification.passed:
+        failed = [f"{e.kernel} in {e.dtype}, padding {e.padding}" for e in verification.errors if not e.passed]
+        about = [f"{len(failed)} of {len(verification.errors)} differ, the first {failed[0]}"] if failed else []
+        if verification.numerics.first_nan is not None:
+            about.append(f"the first number that is not finite is {verification.numerics.first_nan}")
+        if verification.is_exact is False:
+            about.append(f"inputs of up to {verification.exact_length} tokens do not get what softmax gives")
+        return [f"The kernels do not agree with the float64 reference: {'; '.join(about)}."]
+    kernels, dtypes = (
+        ", ".join(dict.fromkeys(x)) for x in zip(*((e.kernel, e.dtype) for e in verification.errors), strict=True)
+    )
+    share = max(e.error / e.tolerance for e in verification.errors)
+    lines = [
+        f"All kernels agree with the float64 reference ({kernels}; {dtypes}), on {verification.inputs}: the largest "
+        f"error is {share:.0%} of what rounding allows."
+    ]
+    smallest = {
+        name: [getattr(head, f"smallest_{name}") for head in verification.numerics.heads]
+        for name in ("decay", "denominator")
+    }
+    found = [f"the smallest {name} is {min(x):.3g}" for name, x in smallest.items() if x and None not in x]
+    if verification.is_exact is not None:
+        found.append(f"inputs of up to {verification.exact_length} tokens get what softmax gives, to the bit")
+    return lines + [f"{line[0].upper()}{line[1:]}." for line in ["; ".join(found)] if line]
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", help="folder, Trainer output or Hub repository")
     parser.add_argument("--file", type=Path, help="a text or image file to compute on (default: random inputs)")
     parser.add_argument("--dtypes", nargs="+", default=DTYPES, metavar="DTYPE", help="default: " + " ".join(DTYPES))
     parser.add_argument("--seed", type=int, default=0, help="seed of the random inputs")
     parser.add_argument("--revision", help="branch, tag or commit of a Hub repository")
+    parser.add_argument("--table", action="store_true", help="print all errors and heads also where all is well")
 
 
 def run(args: argparse.Namespace) -> int:
     verification = verify_checkpoint(
         args.checkpoint, file=args.file, dtypes=tuple(args.dtypes), seed=args.seed, revision=args.revision
     )
+    if verification.passed and not args.table:
+        print("\n".join(summary(verification)))
+        return 0
     print(f"Largest error against the float64 reference, on {verification.inputs}.")
     print(f"The largest output is {verification.scale:.3g}.\n")
     print_table(verification_table(verification))

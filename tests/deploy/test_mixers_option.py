@@ -96,7 +96,7 @@ def test_verify_compares_the_forms_that_a_mixer_brings(name, kernels, files, tmp
     assert f"as {name}.py beside the weights has it" in told and "--mixers" in told
     assert main(["verify", str(folder), "--mixers", str(tmp_path / "none.py")]) == 1
     assert "none.py, which is not a file" in capsys.readouterr().err
-    assert main(["verify", str(folder), "--mixers", str(files(name))]) == 0
+    assert main(["verify", str(folder), "--table", "--mixers", str(files(name))]) == 0
     printed = capsys.readouterr().out
     rows = [line.split() for line in printed.splitlines() if line.endswith(" ok")]
     assert [row[:2] for row in rows] == [[x, d] for d in ("float64", "float32", "bfloat16") for x in kernels]

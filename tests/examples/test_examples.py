@@ -174,6 +174,25 @@ def test_mlm_masks_the_same_tokens_at_every_evaluation(text_files, tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
+@pytest.mark.parametrize("collator_class", ["DataCollatorForSeededMasking", "DataCollatorForSeededPacking"])
+def test_mlm_masks_are_those_of_the_sequence_in_every_batch(collator_class):
+    """So that batches of other sizes, and more processes, give the same losses."""
+    texts = ["the lion sleeps in the shade of the tree", "a lion roars", "two zebras drink at the river"] * 3
+    tokenizer = LionTokenizer.train_from_iterator(texts, vocab_size=80)
+    rows = [tokenizer(text, return_special_tokens_mask=True) for text in texts[:3]]
+    collate = getattr(import_module("run_mlm"), collator_class)(tokenizer, mlm_probability=0.5, seed=0)
+
+    def masked(rows: list) -> list:
+        """Masked tokens and labels of the sequences, one after the other, without padding."""
+        batch = collate([dict(row) for row in rows])
+        is_real = batch["input_ids"] != tokenizer.pad_token_id
+        return list(zip(batch["input_ids"][is_real].tolist(), batch["labels"][is_real].tolist(), strict=True))
+
+    alone = [masked([row]) for row in rows]
+    assert all(any(label != -100 for _, label in row) for row in alone)
+    assert masked(rows) == sum(alone, []) and masked(rows[:0:-1]) == alone[2] + alone[1]
+
+
 @pytest.mark.parametrize(
     "workers",
     [(), ("--dataloader_num_workers", "1", "--dataloader_persistent_workers", "True")],

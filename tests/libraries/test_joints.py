@@ -88,6 +88,127 @@ def document(text: str, name: str | None = None) -> Document:
     return Document(name, text, ((0, len(text)),), ("file:1",))
 
 
+# A linear part of a model that builds its parts itself (CLIP, SigLIP by fixed classes, the others by AutoModel)
+
+
+def of_two_parts(name: str) -> transformers.PreTrainedModel:
+    """A tiny model of images and texts, with weights that make a difference to its outputs."""
+    torch.manual_seed(0)
+    text = SIZES | {"vocab_size": 60, "max_position_embeddings": 64, "initializer_range": 0.3}
+    tokens = {"bos_token_id": 1, "eos_token_id": 2}
+    vision = SIZES | {"image_size": 32, "patch_size": 8, "initializer_range": 0.3}
+    if name == "Llava":
+        parts = {"text_config": transformers.LlamaConfig(**text, num_key_value_heads=2)}
+        parts |= {"vision_config": transformers.CLIPVisionConfig(**vision, initializer_factor=10.0)}
+        config = transformers.LlavaConfig(**parts, image_token_id=59, vision_feature_layer=-1)
+        return transformers.LlavaForConditionalGeneration(config).eval()
+    if name == "VisionTextDualEncoder":
+        parts = transformers.ViTConfig(**vision), BertConfig(**text)
+        config = transformers.VisionTextDualEncoderConfig.from_vision_text_configs(*parts)
+        return transformers.VisionTextDualEncoderModel(config).eval()
+    config = getattr(transformers, f"{name}Config")(text_config=text | tokens, vision_config=vision)
+    model = getattr(transformers, f"{name}Model")(config).eval()
+    for weight in model.parameters():
+        weight.data.normal_(0, 0.2)
+    return model
+
+
+def outputs(model: transformers.PreTrainedModel) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1)
+    ids, is_llava = torch.randint(3, 50, (2, 7), generator=generator), "Llava" in type(model).__name__
+    images = torch.randn(2, 3, 32, 32, generator=generator)
+    if is_llava:
+        ids = torch.cat([torch.full((2, 16), 59), ids], dim=1)
+    with torch.no_grad():
+        found = model(input_ids=ids, pixel_values=images, attention_mask=torch.ones_like(ids))
+    return found.logits if is_llava else torch.cat([found.text_embeds, found.image_embeds])
+
+
+PARTS = [
+    ("CLIP", ["vision_model"]),
+    ("Siglip", ["vision_model"]),
+    ("Siglip", ["text_model", "vision_model"]),
+    ("VisionTextDualEncoder", ["text_model"]),
+    ("Llava", ["model.vision_tower"]),
+]
+
+
+@pytest.mark.parametrize(("name", "parts"), PARTS, ids=[f"{name}-{len(parts)}" for name, parts in PARTS])
+def test_linear_parts_come_back_linear(name, parts, tmp_path):
+    model = of_two_parts(name)
+    source, config, before = type(model), model.config.to_dict(), outputs(model)
+    given = model.config
+    assert linearize(model, parts=parts, exact_length=0, window=1) is model
+    assert given.to_dict() == config and not isinstance(given, type(model.config))
+    assert type(model).__name__ == f"Lion{source.__name__}"
+    expected = outputs(model)
+    assert abs(expected - before).max() > 1e-4
+    model.save_pretrained(tmp_path)
+    auto = transformers.AutoModelForImageTextToText if name == "Llava" else transformers.AutoModel
+    loaded = auto.from_pretrained(tmp_path).eval()
+    assert type(loaded) is type(model) and torch.equal(outputs(loaded), expected)
+    loaded.set_attn_implementation("sdpa")
+    assert torch.equal(outputs(loaded), before)
+    loaded.set_attn_implementation("lion_parallel")
+    assert abs(outputs(loaded) - expected).max() < 1e-4
+    exact = auto.from_pretrained(tmp_path, attn_implementation="sdpa").eval()
+    assert torch.equal(outputs(exact), before)
+    # Never softmax in silence.
+    with pytest.raises(ValueError, match="has no part of LION, and would stay softmax"):
+        outputs(source.from_pretrained(tmp_path).eval())
+    assert torch.equal(outputs(source.from_pretrained(tmp_path, attn_implementation="sdpa").eval()), before)
+    assert json.loads((tmp_path / "config.json").read_text())["model_type"] == f"lion-{given.model_type}"
+
+
+@pytest.mark.parametrize("name", ["CLIP", "Siglip", "VisionTextDualEncoder", "Llava"])
+def test_a_whole_that_would_lose_its_linear_part_is_not_saved(name, tmp_path):
+    model = of_two_parts(name)
+    part = "model.vision_tower" if name == "Llava" else "vision_model"
+    tower = linearize(model.get_submodule(part), exact_length=0, window=1)
+    expected = outputs(model)
+    with pytest.raises(ValueError, match=re.escape(f'`linearize(model, parts=["{part}"])`, or save `model.{part}`')):
+        model.save_pretrained(tmp_path / "whole")
+    state = model.state_dict()  # of those who load it into a model that they make themselves
+    assert any(".lion." in key for key in state)
+    tower.save_pretrained(tmp_path / "tower")
+    loaded = transformers.AutoModel.from_pretrained(tmp_path / "tower").eval()
+    images = torch.randn(2, 3, 32, 32)
+    assert torch.equal(loaded(images).last_hidden_state, tower(images).last_hidden_state)
+    softmax = type(tower).source_class.from_pretrained(tmp_path / "tower").eval()
+    with pytest.raises(ValueError, match="has no part of LION, and would stay softmax"):
+        softmax(images)
+    model.config.vision_config = tower.config  # which a class that asks AutoModel for its parts reads
+    if name in ("CLIP", "Siglip"):
+        with pytest.raises(ValueError, match="would be loaded with softmax"):
+            model.save_pretrained(tmp_path / "whole")
+        return
+    model.save_pretrained(tmp_path / "whole")
+    assert torch.equal(outputs(type(model).from_pretrained(tmp_path / "whole").eval()), expected)
+
+
+def test_an_encoder_beside_a_decoder_is_not_lost_either(tmp_path):
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    sizes |= {"vocab_size": 40, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    model = transformers.BartModel(transformers.BartConfig(**sizes)).eval()
+    with pytest.raises(ValueError, match="no part of this BartModel with a configuration of its own"):
+        linearize(model, parts=["encoder"])
+    linearize(model.encoder)
+    with pytest.raises(ValueError, match="would be loaded with softmax in `encoder`"):
+        model.save_pretrained(tmp_path)
+
+
+def test_parts_that_cannot_become_linear_are_named():
+    model = of_two_parts("CLIP")
+    with pytest.raises(ValueError, match=re.escape("Give those parts that can: `parts=['vision_model']`")):
+        linearize(model)
+    with pytest.raises(ValueError, match="is causal"):
+        linearize(model, parts=["vision_model", "text_model"])
+    for wrong, said in ((["vision"], "`parts` has 'vision'"), ([], "`parts` is empty: give some of 'text_model'")):
+        with pytest.raises(ValueError, match=said):
+            linearize(model, parts=wrong)
+    assert type(model) is transformers.CLIPModel and not any("lion" in key for key in model.state_dict())
+
+
 # Prompts (sentence-transformers#1735, #3054)
 
 

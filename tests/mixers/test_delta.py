@@ -62,7 +62,7 @@ def test_two_scans_of_an_image_have_a_mean(kernel, normalization, equal):
     attention, found = first_attention(kernel, normalization=normalization, **fields)
     scans = scan_orders("snake", 3, 4)
     hidden = torch.randn(2, 13, 16, dtype=torch.float64)
-    _, weights, _ = attention(hidden, ImageLayout(scans=scans), output_attentions=True)
+    _, weights = attention(hidden, ImageLayout(scans=scans), output_attentions=True)
     query, key, value, decay, beta = literal_inputs(attention.mixer, hidden)
     decay = torch.cat((torch.zeros_like(decay[..., :1]), decay[..., 1:]), dim=-1)  # the CLS token does not decay
     mean = 0

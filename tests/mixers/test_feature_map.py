@@ -16,6 +16,7 @@ FORMULAS = {
     "elu": lambda x: torch.where(x > 0, x, torch.expm1(x)) + 1,
     "identity": lambda x: x,
     "relu": lambda x: x.clamp(min=0) + 0.001,
+    "silu": lambda x: x * torch.sigmoid(x),
 }
 
 

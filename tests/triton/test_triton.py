@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from configuration_lion import LionConfig, published_fields
-from configuration_lion.registry import FEATURE_MAPS
+from configuration_lion.registry import FEATURE_MAPS, find_feature_map
 from modeling_lion import LionForMaskedLM
 from modeling_lion.attention import kernels
 from modeling_lion.attention.lion_attention import fastest_form
@@ -218,7 +218,8 @@ def test_mixed_precision_gives_kernels_one_dtype(mixer, feature_map, fake_gpu, g
     """Autocast widens more on a GPU than on a CPU: also norms, exp and softmax, of which feature maps are made."""
     config = LionConfig(
         mixer_type=mixer, feature_map=feature_map, hidden_size=32, num_attention_heads=2, num_hidden_layers=2,
-        intermediate_size=32, vocab_size=20, normalization="none" if feature_map == "identity" else "sum",
+        intermediate_size=32, vocab_size=20,
+        normalization="sum" if find_feature_map(feature_map).is_positive else "none",
         conv_kernel=0,  # torch's convolution of CUDA tensors asks for CUDA
     )  # fmt: skip
     with torch.device("meta"):
