@@ -321,7 +321,7 @@ class Checks:
         )
 
     def dtypes(self) -> Iterator[Finding]:
-        """Other number formats; of a LION all kernels in each of them, beside float64, as `lion verify` does it."""
+        """Compare other dtypes with float32. For a LION, compare all kernels in each dtype, as `lion verify` does."""
         if not is_lion(self.subject.config):
             for dtype in ("bfloat16", "float16"):
                 yield self.another(dtype, lambda dtype=dtype: Subject(self.source, dtype), TOLERANCES[dtype], part=0.1)

@@ -368,7 +368,7 @@ def verification_table(verification: Verification) -> list[list[str]]:
 
 
 def summary(verification: Verification) -> list[str]:
-    """A line on the kernels, and one on the numbers inside the model where it has decays, denominators or softmax."""
+    """Summarise in a line on the kernels, and one on decays, denominators and softmax, if the model has any."""
     if not verification.passed:
         failed = [f"{e.kernel} in {e.dtype}, padding {e.padding}" for e in verification.errors if not e.passed]
         about = [f"{len(failed)} of {len(verification.errors)} differ, the first {failed[0]}"] if failed else []
@@ -401,7 +401,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtypes", nargs="+", default=DTYPES, metavar="DTYPE", help="default: " + " ".join(DTYPES))
     parser.add_argument("--seed", type=int, default=0, help="seed of the random inputs")
     parser.add_argument("--revision", help="branch, tag or commit of a Hub repository")
-    parser.add_argument("--table", action="store_true", help="print all errors and heads also where all is well")
+    parser.add_argument("--table", action="store_true", help="print all errors and heads even if all kernels agree")
 
 
 def run(args: argparse.Namespace) -> int:
