@@ -370,7 +370,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--graph", help="folder of its graph (`lion export`) to compare (default: the model's folder)")
     parser.add_argument("--attn_implementation", metavar="NAME", help="such as lion_local (default: the model's own)")
     parser.add_argument(
-        "--seconds", type=float, default=100, help="time until no longer texts are tried (default: %(default)s)"
+        "--seconds",
+        type=float,
+        default=100,
+        help="seconds after which no longer texts are tried (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print a JSON object")
 
