@@ -222,6 +222,29 @@ def test_extreme_decays(kind, mixer, dtype, form):
     assert (gradient[log_decay == -torch.inf] == 0).all()
 
 
+def step_by_step(query, key, value, log_decay):
+    """SPEC §1 and §2, with every log M_ij a sum of its own steps: no difference of sums, which would lose digits."""
+    length = query.shape[2]
+    log_mask = torch.zeros(*log_decay.shape, length, dtype=log_decay.dtype)
+    for i in range(1, length):
+        log_mask[..., i, :i] = log_mask[..., i - 1, :i] + log_decay[..., i - 1, None]
+    for i in reversed(range(length - 1)):
+        log_mask[..., i, i + 1 :] = log_mask[..., i + 1, i + 1 :] + log_decay[..., i + 1, None]
+    scores = query @ key.transpose(-1, -2) * log_mask.exp()
+    return scores @ value / scores.sum(-1, keepdim=True)
+
+
+@pytest.mark.axes(form=EVERY_FORM, length=[64, 200], kind=["to -60", "of every size"])
+def test_steep_decays_cost_no_digits(form, length, kind):
+    """Sums of log decays are large here: those that are subtracted from each other have to have more digits."""
+    query, key, value, log_decay = make_inputs("selective", length, dtype=torch.float32)
+    random = torch.rand(log_decay.shape, generator=torch.Generator().manual_seed(2))
+    inputs = query, key, value, -60 * (random if kind == "to -60" else 10 ** (-5 * random))
+    exact = step_by_step(*(x.double() for x in inputs))
+    near = (step_by_step(*inputs) - exact).abs().max()
+    assert (EVERY_FORM[form](*inputs)[0] - exact).abs().max() <= max(2 * near, 16 * torch.finfo().eps)
+
+
 @pytest.mark.axes(mixer=MIXERS, form=EVERY_FORM, dtype=[torch.float64, torch.float32, torch.float16])
 def test_zero_denominators_give_zero(mixer, dtype, form):
     query, key, value, log_decay = make_inputs(mixer, 20, dtype=dtype)
