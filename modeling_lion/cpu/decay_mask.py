@@ -13,8 +13,8 @@ For each pair, the exponent of the right direction is at most 0 and the other on
 the right one, without a mask of indices. A cut, a step with λ = 0, would take the digits of all later sums. With cuts,
 every exponent is therefore a sum of its own.
 
-A difference of two sums loses their common digits. So sums are float64, and those that are subtracted in float32 have a
-second float32 for what rounding took from them (`in_parts`).
+A difference of two sums loses their common digits. So sums are float64, and those that are subtracted in float32 have
+a second float32 for what rounding took from them (`in_parts`).
 
 Dimensions: b, h = batch and heads, bh = (batch, head) pairs, n = chunks, c = tokens of a chunk, l = length, r = rows
 of a tile of M, w = the directions that a head reads: forward and backward, or one.
