@@ -223,7 +223,7 @@ def test_a_linear_part_is_loaded_from_the_folder_of_the_whole(name, part, tmp_pa
     loaded = type(tower).from_pretrained(tmp_path).eval()
     inputs = torch.randn(2, 3, 32, 32) if part == "vision_model" else torch.randint(3, 50, (2, 7))
     assert torch.equal(loaded(inputs).last_hidden_state, tower(inputs).last_hidden_state)
-    with pytest.raises(ValueError, match="has no part of LION, and would stay softmax"):
+    with pytest.raises(ValueError, match="has no part `lion`, and would silently stay softmax"):
         type(tower).source_class.from_pretrained(tmp_path)(inputs)
 
 
