@@ -13,6 +13,7 @@ import transformers
 from huggingface_hub.dataclasses import strict
 from torch import nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers.conversion_mapping import get_checkpoint_conversion_mapping, register_checkpoint_conversion_mapping
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.feature_extraction_auto import FEATURE_EXTRACTOR_MAPPING
 from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING, IMAGE_PROCESSOR_MAPPING_NAMES
@@ -239,7 +240,7 @@ def auto_models(base: type[PreTrainedConfig]) -> dict[str, tuple[type[PreTrained
     # AutoModel also loads classes that no Auto class of transformers loads, such as encoders of encoder-decoders.
     known = {model for found in models.values() for model in found}
     models["AutoModel"] = (*models.get("AutoModel", ()), *(model for model in models_of(base) if model not in known))
-    return models
+    return {name: found for name, found in models.items() if found}
 
 
 def models_of(base: type[PreTrainedConfig]) -> list[type[PreTrainedModel]]:
@@ -259,6 +260,9 @@ def linearized_model_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]
         if base not in MODEL_CLASSES:  # the call above may have made this class, too
             MODEL_CLASSES[base] = made = type(f"Lion{base.__name__}", (LinearizedModel, base), members)
             register_recorded_outputs(made)
+            # By name, as for a CLIPVisionModel that is loaded from the folder of a CLIPModel.
+            if (conversions := get_checkpoint_conversion_mapping(base.__name__)) is not None:
+                register_checkpoint_conversion_mapping(made.__name__, conversions, overwrite=True)
     return MODEL_CLASSES[base]
 
 

@@ -86,6 +86,8 @@ def linearize(
             setattr_plainly(part.config, name, value)
         become_linear(part, "lion", scalings)
     name_classes(model)
+    for one in (model, model.base_model, *chosen):
+        one.name_or_path = ""  # adapters would name it as their base, which has softmax
     return model
 
 
@@ -167,13 +169,26 @@ def advice_on_encoder(model: PreTrainedModel, found: list[FoundAttention]) -> st
 
 
 def copy_config(model: PreTrainedModel) -> None:
-    """Give a model and all of its modules a copy of its configuration, which other models may share."""
+    """
+    Give a model and all of its modules a copy of its configuration, which other models may share. Modules with an
+    equal configuration get the same copy: those inside a VisionEncoderDecoderModel would not see what changes.
+    """
+    given = list(parts_of(model.config))
     copies: dict[int, Any] = {}  # of the configuration and its parts, by the `id` of the original
     copy.deepcopy(model.config, copies)
     for module in model.modules():
         for name, value in vars(module).items():
-            if isinstance(value, PreTrainedConfig) and id(value) in copies:
-                setattr(module, name, copies[id(value)])
+            if isinstance(value, PreTrainedConfig):
+                same = next((x for x in given if x is value), None) or next(
+                    (x for x in given if equals(x, value)), value
+                )
+                setattr(module, name, copies.get(id(same), value))
+
+
+def equals(first: PreTrainedConfig, second: PreTrainedConfig) -> bool:
+    """Whether two configurations say the same of a model, wherever and in whatever dtype it is saved."""
+    apart = {"_name_or_path": None, "architectures": None, "dtype": None}
+    return type(first) is type(second) and first.to_dict() | apart == second.to_dict() | apart
 
 
 def setattr_plainly(config: PreTrainedConfig, name: str, value: Any) -> None:
