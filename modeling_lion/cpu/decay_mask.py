@@ -13,8 +13,8 @@ For each pair, the exponent of the right direction is at most 0 and the other on
 the right one, without a mask of indices. A cut, a step with λ = 0, would take the digits of all later sums. With cuts,
 every exponent is therefore a sum of its own.
 
-A difference of two sums loses their common digits. So sums are float64, and those that are subtracted in float32 have
-a second float32 for what rounding took from them (`in_parts`).
+A difference of two sums loses their common digits. So sums are float64. For differences in float32, a sum has
+two float32 parts: its rounded value and the rounding error (`in_parts`).
 
 Dimensions: b, h = batch and heads, bh = (batch, head) pairs, n = chunks, c = tokens of a chunk, l = length, r = rows
 of a tile of M, w = the directions that a head reads: forward and backward, or one.
@@ -41,15 +41,15 @@ def has_cuts(forward: Tensor, backward: Tensor) -> bool:
 
 def in_parts(sums: Tensor, dtype: torch.dtype) -> Tensor:
     """
-    Sums `(..., c)`, float64, as `(..., parts, c)` in `dtype`: what rounding leaves and what it takes off, or one part
-    for float64.
+    Split float64 sums, `(..., c)`, into parts in `dtype`, `(..., parts, c)`: the rounded value and the rounding error,
+    or one part for float64.
     """
     first = sums.to(dtype)
     return first.unsqueeze(-2) if dtype == sums.dtype else torch.stack((first, (sums - first).to(dtype)), dim=-2)
 
 
 def write_differences(queries: Tensor, keys: Tensor, out: Tensor) -> Tensor:
-    """Sums of `in_parts`, `(..., parts, queries, 1)`, less others, `(..., parts, 1, keys)`."""
+    """Subtract keys, `(..., parts, 1, keys)`, from queries, `(..., parts, queries, 1)`, both of `in_parts`."""
     torch.sub(queries.select(-3, 0), keys.select(-3, 0), out=out)
     if queries.shape[-3] == 2:
         out.add_(queries.select(-3, 1)).sub_(keys.select(-3, 1))
