@@ -1,8 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-`linearize`: LION instead of attention inside an encoder of transformers (SPEC §13).
-
-probe.py finds what becomes linear.
+`linearize` replaces attention inside an encoder of transformers with LION (SPEC §13). probe.py finds the modules.
 """
 
 import copy
@@ -13,13 +11,12 @@ from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from ..private_apis import forget_weight_conversions
-from .classes import install_branches, linearized_config_class, linearized_model_class
-from .config import LinearizedConfig
+from .classes import become_linear, linearized_config_class, models_inside, name_classes
+from .config import LinearizedConfig, parts_of
 from .probe import FoundAttention, run_once
 
 
-# The longest default of `exact_length`.
+# The largest default of `exact_length`.
 LONGEST_EXACT = 512
 
 
@@ -32,49 +29,79 @@ def linearize(
     window: int = 64,
     exact_length: int | None = None,
     positions: str | None = None,
+    parts: Iterable[str] | None = None,
     example_inputs: dict[str, Tensor] | None = None,
 ) -> PreTrainedModel:
     """
-    Give an encoder of transformers linear attention beyond a length (SPEC §13). The model itself is changed and
-    returned: its class becomes `Lion<Class>`, its `model_type` "lion-<type>". All weights, heads, hooks, its dtype,
-    device and mode stay; each attention module gets a part named `lion`, new weights included, which have to be
-    trained (examples/distill.py) before longer texts are read well. Its configuration is a copy of the one it had,
-    which stays as it was. `model.set_attn_implementation("sdpa")` gives the encoder as it was, `"lion"` the linear one
-    again.
+    Give an encoder of transformers linear attention beyond a length (SPEC §13). This changes the model and returns it:
+    its class becomes `Lion<Class>`, its `model_type` "lion-<type>". It keeps its weights, task heads, hooks, dtype,
+    device and mode. Each attention module gets a part named `lion` with new weights, which have to be trained
+    (examples/distill.py) before the model reads longer texts well. The model gets a copy of its configuration; the
+    original does not change. `model.set_attn_implementation("sdpa")` selects the original attention, `"lion"` LION.
 
     Args:
-        model: any encoder whose layers call transformers' attention interface, with or without a head.
-        layers: which attention modules become linear: "all", "global" (those without a window), "alternate" (every
+        model: any encoder whose layers call transformers' attention interface, with or without a task head.
+        layers: the attention modules that become linear: "all", "global" (those without a window), "alternate" (every
             other one, from the first on) or indices. Others keep softmax, in linear time if they have a window.
         mixer: the decays of the linear sum (SPEC §2): "lit", "decay", "selective", or a mixer of your own that has
-            `decay_of_keys` (`modeling_lion.register_mixer`); or "delta", the gated delta rule over all tokens instead
+            `decay_of_keys` (`modeling_lion.register_mixer`). "delta" is the gated delta rule over all tokens instead
             of the sum.
-        feature_map: φ, a name of `LionConfig.feature_map` but "identity", or "scaled_hedgehog": features of a learnt
-            size, which take a fifth off the error of distillation.
-        window: tokens on each side that softmax reads; 0 for none: the linear sum has all tokens, as in the paper.
-        exact_length: texts of at most so many real tokens (images: patches and prefix tokens) are computed by the
-            encoder's own attention, to the bit. By default the length the encoder was trained with, at most 512.
-        positions: "cyclic" to read a table of positions again in texts longer than it; they are refused otherwise.
-        example_inputs: a small input to run the model with, for models whose inputs cannot be made from their
+        feature_map: φ, a positive feature map of `LionConfig.feature_map`, or "scaled_hedgehog", features of a learnt
+            size, which reduce the error of distillation by a fifth.
+        window: number of tokens on each side that softmax reads. With 0, the linear sum reads all tokens.
+        exact_length: the encoder's own attention computes texts of at most so many real tokens (images: patches and
+            prefix tokens), to the bit. Defaults to the length that the encoder was trained with, at most 512.
+        positions: "cyclic" repeats a table of positions in texts longer than it; `None` refuses such texts.
+        parts: names of the parts to linearize in a model of several parts, such as CLIP or LLaVA: `["vision_model"]`.
+            The other parts keep their attention. The arguments above apply to each named part.
+        example_inputs: a small input, by name, for the model or its named part, if its inputs cannot be made from the
             configuration.
 
     Returns:
         The model.
 
     Raises:
-        ValueError: if an attention module cannot become linear, or an argument is wrong. Nothing has changed then.
-        TypeError: if the model is no `PreTrainedModel`.
+        ValueError: if an attention module cannot become linear, or an argument is wrong. The model is then unchanged.
+            `save_pretrained` also raises it for a model of transformers that would load without its linear part:
+            linearize that model with `parts`, instead of the part alone.
+        TypeError: if the model is not a `PreTrainedModel`.
     """
     if not isinstance(model, PreTrainedModel):
         raise TypeError(
-            f"linearize takes a model of transformers, not a {type(model).__name__}: of a SentenceTransformer give "
-            "`encoder[0].auto_model`; of a PEFT model the one before `get_peft_model`."
+            f"linearize takes a model of transformers, not a {type(model).__name__}: for a SentenceTransformer give "
+            "`encoder[0].auto_model`; for a PEFT model give the model before `get_peft_model`."
         )
     if isinstance(model.config, LinearizedConfig):
         raise ValueError(
             f"This {type(model).__name__} is linear already: load its source again, or set `lion_exact_length` in its "
             "configuration."
         )
+    options = {"layers": layers, "mixer": mixer, "feature_map": feature_map, "window": window}
+    options |= {"exact_length": exact_length, "positions": positions, "example_inputs": example_inputs}
+    chosen = [model] if parts is None else chosen_parts(model, parts)
+    plans = [plan(part, **options) for part in chosen]
+    copy_config(model)
+    for part, (fields, scalings) in zip(chosen, plans, strict=True):
+        for name, value in fields.items():
+            setattr_plainly(part.config, name, value)
+        become_linear(part, "lion", scalings)
+    name_classes(model)
+    for one in (model, model.base_model, *chosen):
+        one.name_or_path = ""  # adapters would name it as their base, which has softmax
+    return model
+
+
+def plan(
+    model: PreTrainedModel,
+    layers: str | Iterable[int],
+    mixer: str,
+    feature_map: str,
+    window: int,
+    exact_length: int | None,
+    positions: str | None,
+    example_inputs: dict[str, Tensor] | None,
+) -> tuple[dict[str, Any], dict[str, float]]:
+    """The fields of `LinearizedConfig` for a model, and the scaling of scores of each attention module."""
     findings = run_once(model, example_inputs)
     found = list(findings.attention.values())
     check_found(model, found)
@@ -99,20 +126,37 @@ def linearize(
         config_class(**model.config.to_dict() | {"model_type": config_class.model_type} | fields)
     except StrictDataclassError as error:
         raise ValueError(str(error.__cause__)) from error
-    own_config(model)
-    for name, value in fields.items():
-        setattr_plainly(model.config, name, value)
-    model.config.__class__ = config_class
-    model.__class__ = linearized_model_class(type(model))
-    model.config.architectures = [type(model).__name__]
-    forget_weight_conversions(model)
-    install_branches(model, {one.name: one.scaling for one in found})
-    model.set_attn_implementation("lion")
-    return model
+    return fields, {one.name: one.scaling for one in found}
+
+
+def chosen_parts(model: PreTrainedModel, names: Iterable[str]) -> list[PreTrainedModel]:
+    """The parts of a model with these names. Raises a ValueError for other names."""
+    possible = parts_with_config(model)
+    names = [names] if isinstance(names, str) else list(names)
+    if wrong := next((name for name in names if name not in possible), None):
+        known = ", ".join(map(repr, possible)) or "none"
+        raise ValueError(
+            f"`parts` has {wrong!r}, which is no part of this {type(model).__name__} with a configuration of its own, "
+            f"which a linear part needs to be saved. Parts that have one: {known}."
+        )
+    if not names:
+        raise ValueError(f"`parts` is empty: give some of {', '.join(map(repr, possible))}.")
+    return [possible[name] for name in names]
+
+
+def parts_with_config(model: PreTrainedModel) -> dict[str, PreTrainedModel]:
+    """The models inside a model, by name, whose configuration is a part of that of the model."""
+    configs = {id(part) for part in parts_of(model.config)}
+    return {name: x for name, x in models_inside(model).items() if id(x.config) in configs}
 
 
 def advice_on_encoder(model: PreTrainedModel, found: list[FoundAttention]) -> str:
-    """For a model of an encoder and a decoder: where its encoder is, or that this cannot become linear either."""
+    """The parts that can become linear, in words: the encoder, or parts with a configuration of their own."""
+    blocked = [one.name for one in found if one.problem is not None]
+    base = "" if model.base_model is model else f"{model.base_model_prefix}."
+    names = [x for x in parts_with_config(model) if not any(f"{base}{one}".startswith(f"{x}.") for one in blocked)]
+    if names and not model.config.is_encoder_decoder:
+        return f" Give those parts that can: `parts={names}`."
     encoder = model.get_encoder() if model.config.is_encoder_decoder else model
     path = next((name for name, module in model.named_modules() if module is encoder), "")
     if not path:
@@ -124,18 +168,31 @@ def advice_on_encoder(model: PreTrainedModel, found: list[FoundAttention]) -> st
     return f" Its encoder alone, `model.{path}`, cannot either: {blocked.name} {blocked.problem}."
 
 
-def own_config(model: PreTrainedModel) -> None:
-    """Give a model, and all of its modules, a copy of its configuration: other models may be made from it."""
-    copies: dict[int, Any] = {}  # of the configuration and its parts, by the identity of what they are copies of
+def copy_config(model: PreTrainedModel) -> None:
+    """
+    Give a model and all of its modules a copy of its configuration, which other models may share. Modules with an
+    equal configuration get the same copy: those inside a VisionEncoderDecoderModel would not see what changes.
+    """
+    given = list(parts_of(model.config))
+    copies: dict[int, Any] = {}  # of the configuration and its parts, by the `id` of the original
     copy.deepcopy(model.config, copies)
     for module in model.modules():
         for name, value in vars(module).items():
-            if isinstance(value, PreTrainedConfig) and id(value) in copies:
-                setattr(module, name, copies[id(value)])
+            if isinstance(value, PreTrainedConfig):
+                same = next((x for x in given if x is value), None) or next(
+                    (x for x in given if equals(x, value)), value
+                )
+                setattr(module, name, copies.get(id(same), value))
+
+
+def equals(first: PreTrainedConfig, second: PreTrainedConfig) -> bool:
+    """Whether two configurations say the same of a model, wherever and in whatever dtype it is saved."""
+    apart = {"_name_or_path": None, "architectures": None, "dtype": None}
+    return type(first) is type(second) and first.to_dict() | apart == second.to_dict() | apart
 
 
 def setattr_plainly(config: PreTrainedConfig, name: str, value: Any) -> None:
-    """Set a field that the class of the configuration does not have yet."""
+    """Set a field that the class of the configuration does not define yet."""
     object.__setattr__(config, name, value)
 
 
@@ -178,10 +235,10 @@ def check_can_wrap(model: PreTrainedModel, table: tuple[str, int] | None) -> Non
 
 def default_exact_length(model: PreTrainedModel, found: list[FoundAttention]) -> int:
     """
-    The length that the encoder was trained with, where its configuration says it, at most 512: its positions, or the
+    The length that the encoder was trained with, according to its configuration, at most 512: its positions, or the
     patches and prefix tokens of an image.
     """
-    length = max(one.length for one in found)  # of an input of the size that the configuration says
+    length = max(one.length for one in found)  # of an input of the configured size
     if model.main_input_name in ("input_ids", "input_values") and not hasattr(model.config, "max_length"):
         length = getattr(model.config, "max_position_embeddings", None)
     return LONGEST_EXACT if not isinstance(length, int) or length < 1 else min(length, LONGEST_EXACT)

@@ -23,6 +23,9 @@ from transformers import (
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
+from modeling_lion.attention.lion_attention import lion_attention
+from modeling_lion.mixers.linear import LinearMixer
+
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
 SIZES |= {"vocab_size": 90, "initializer_range": 0.3, "max_position_embeddings": 64, "pad_token_id": 0}
@@ -66,8 +69,9 @@ def test_models_without_a_mistake(kind, tmp_path, capsys):
         folder = tmp_path / "encoder"
     code, found = check(capsys, folder)
     assert code == 0, failed(found)
-    assert found["long texts"]["detail"].startswith(f"cut at {128 if kind == 'LION' else 64} tokens without a word")
-    assert found["padded right"]["error"] < 1e-5 and found["bfloat16"]["error"] > 1e-4
+    assert found["long texts"]["detail"].startswith(f"cut at {128 if kind == 'LION' else 64} tokens without a warning")
+    assert found["padded right"]["error"] < 1e-5
+    assert found["kernels and dtypes" if kind == "LION" else "bfloat16"]["error"] > 1e-4
     assert ("prompts" in found) is (kind == "sentence encoder")
     assert cli.main(["check", str(folder)]) == 0
     said = capsys.readouterr().out
@@ -79,6 +83,22 @@ def test_a_mask_that_is_dropped(tmp_path, capsys):
     AttentionMaskInterface.register("no_mask", lambda *args, **kwargs: None)
     code, found = check(capsys, bert(tmp_path), "--attn_implementation", "no_mask")
     assert code == 1 and failed(found) == {"padded right": "3 tokens beside 8"}
+
+
+def test_a_kernel_that_is_wrong(tmp_path, capsys, monkeypatch):
+    """What `lion verify` finds is one row of a LION's."""
+    folder = text_checkpoint(tmp_path, "LionModel", pooling="mean")
+
+    def forgets_the_last_token(query, key, value, log_decay, **kwargs):
+        key = key.clone()
+        key[:, :, -1] = 0
+        return lion_attention(query, key, value, log_decay, **kwargs)
+
+    monkeypatch.setitem(LinearMixer.forms, "chunk", forgets_the_last_token)
+    code, found = check(capsys, folder)
+    assert code == 1 and failed(found) == {"kernels and dtypes": "chunk in float32, padding none"}
+    assert {"bfloat16", "float16"}.isdisjoint(found)
+    assert found["kernels and dtypes"]["detail"].startswith("The kernels do not agree with the float64 reference: ")
 
 
 def test_a_window_that_is_off_by_one(tmp_path, capsys):

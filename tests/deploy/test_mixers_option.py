@@ -96,7 +96,7 @@ def test_verify_compares_the_forms_that_a_mixer_brings(name, kernels, files, tmp
     assert f"as {name}.py beside the weights has it" in told and "--mixers" in told
     assert main(["verify", str(folder), "--mixers", str(tmp_path / "none.py")]) == 1
     assert "none.py, which is not a file" in capsys.readouterr().err
-    assert main(["verify", str(folder), "--mixers", str(files(name))]) == 0
+    assert main(["verify", str(folder), "--table", "--mixers", str(files(name))]) == 0
     printed = capsys.readouterr().out
     rows = [line.split() for line in printed.splitlines() if line.endswith(" ok")]
     assert [row[:2] for row in rows] == [[x, d] for d in ("float64", "float32", "bfloat16") for x in kernels]
@@ -196,7 +196,7 @@ def test_convert_takes_a_mixer_of_a_file(files, tmp_path, capsys):
     text_tokenizer().save_pretrained(tmp_path / "bert")
     arguments = ["convert", str(tmp_path / "bert"), str(tmp_path / "linear"), "--mixer", "slow"]
     assert main(arguments) == 1
-    assert "`mixer` is 'slow'; give one of 'lit', 'decay', 'selective', or import" in capsys.readouterr().err
+    assert "`mixer` is 'slow'; give one of 'lit', 'decay', 'selective', 'delta', or import" in capsys.readouterr().err
     assert main([*arguments, "--mixers", str(files("my_slow"))]) == 0
     assert "1 of 1 attention modules became linear (slow, hedgehog" in capsys.readouterr().out
     assert AutoModel.from_pretrained(tmp_path / "linear").config.lion_mixer == "slow"

@@ -10,7 +10,7 @@ from hub_checkpoints import RECOMMENDED, SMALL, image_checkpoint, linear_checkpo
 from hub_upload_lion import verify_checkpoint
 from hub_upload_lion.checkpoint import find_checkpoint, load_model
 from hub_upload_lion.sample_inputs import pad_sequences, sample_inputs
-from hub_upload_lion.verify import ALLOWANCE, KernelError, numerics_report
+from hub_upload_lion.verify import ALLOWANCE, KernelError, numerics_report, summary
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, BertConfig
@@ -86,6 +86,8 @@ def test_encoders_that_became_linear_pass(mixer, tmp_path, capsys):
     assert "length 201, 134, 24" in result.inputs  # on both sides of what is exact, and beyond two windows
     decays = {h.smallest_decay for h in result.numerics.heads}
     assert len(result.numerics.heads) == 8 and (decays == {1.0} if mixer == "lit" else 1.0 not in decays)
+    smallest = f"The smallest decay is {min(decays):.3g}"
+    assert summary(result)[1:] == [f"{smallest}; inputs of up to 24 tokens get what softmax gives, to the bit."]
 
 
 def test_mistakes_of_encoders_that_became_linear_fail(tmp_path, monkeypatch, capsys):
@@ -152,7 +154,12 @@ def test_a_wrong_kernel_fails(checkpoint, monkeypatch, capsys):
 def test_the_command_prints_errors_and_numbers(checkpoint, tmp_path, capsys):
     text = tmp_path / "some.txt"
     text.write_text("The lion sleeps in the shade. " * 20)
-    assert main(["verify", str(checkpoint), "--file", str(text), "--dtypes", "float32"]) == 0
+    call = ["verify", str(checkpoint), "--file", str(text), "--dtypes", "float32"]
+    assert main(call) == 0
+    first, second = capsys.readouterr().out.splitlines()  # all is well
+    assert first.startswith("All kernels agree with the float64 reference (auto, ") and "from some.txt" in first
+    assert second.startswith("The smallest decay is 0.") and "; the smallest denominator is " in second
+    assert main([*call, "--table"]) == 0
     out = capsys.readouterr().out
     assert "from some.txt" in out and "padding: interior" in out and "smallest λ" in out and "All kernels agree" in out
     assert main(["verify", str(checkpoint), "--dtypes", "int8"]) == 1
