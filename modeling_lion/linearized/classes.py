@@ -20,12 +20,7 @@ from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
 
 from ..attention.numerics import accumulation_dtype
-from ..private_apis import (
-    forget_weight_conversions,
-    model_mappings,
-    register_recorded_outputs,
-    replace_registered_configs,
-)
+from ..private_apis import model_mappings, register_recorded_outputs, replace_registered_configs
 from .attention_functions import LINEARIZED_FORMS
 from .branch import KeptAttention, LinearBranch
 from .config import PREFIX, LinearizedConfig, parts_of
@@ -49,7 +44,7 @@ class LinearizedModel(PreTrainedModel):
                 become_linear(part, form or "lion")
             if not parts:
                 raise ValueError(f"`lion_layers` is None, and no part of this {type(self).__name__} is linear.")
-            name_classes(self)
+        name_classes(self)
         install_branches(self)
         self.post_init()
 
@@ -125,14 +120,12 @@ def become_linear(model: PreTrainedModel, form: str, scalings: dict[str, float] 
 
 
 def name_classes(model: PreTrainedModel) -> None:
-    """Give a model, its base model and its configuration the classes of linear ones, under which they are saved."""
+    """Give a model, its base model and its configuration the classes of linear ones."""
     for one in {model, model.base_model}:
         if isinstance(one, PreTrainedModel) and not isinstance(one, LinearizedModel):
             one.__class__ = linearized_model_class(type(one))  # whose forward looks at its tokens
     if not isinstance(model.config, LinearizedConfig):
         model.config.__class__ = linearized_config_class(type(model.config))
-    model.config.architectures = [type(model).__name__]
-    forget_weight_conversions(model)
 
 
 def check_whole(part: LinearizedModel, name: str) -> None:
