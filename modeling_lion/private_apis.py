@@ -71,6 +71,14 @@ def forget_weight_conversions(model: PreTrainedModel) -> None:
     model._weight_conversions = None
 
 
+def saves_adapter_alone(model: nn.Module) -> bool:
+    """
+    Whether `save_pretrained` writes the adapters of a model and not its weights, after `add_adapter`. The public
+    `active_adapters` raises an error without PEFT or adapters.
+    """
+    return getattr(model, "_hf_peft_config_loaded", False)
+
+
 def scan(step: Callable, first: Tensor, inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
     """
     A loop that a graph keeps as one, also for a number of steps that is known at run time only: `step(state, inputs of

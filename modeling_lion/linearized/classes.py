@@ -20,7 +20,12 @@ from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
 
 from ..attention.numerics import accumulation_dtype
-from ..private_apis import model_mappings, register_recorded_outputs, replace_registered_configs
+from ..private_apis import (
+    model_mappings,
+    register_recorded_outputs,
+    replace_registered_configs,
+    saves_adapter_alone,
+)
 from .attention_functions import LINEARIZED_FORMS
 from .branch import KeptAttention, LinearBranch
 from .config import PREFIX, LinearizedConfig, parts_of
@@ -137,8 +142,12 @@ def check_whole(part: LinearizedModel, name: str) -> None:
     while frame is not None and frame.f_code is not PreTrainedModel.save_pretrained.__code__:
         frame = frame.f_back
     whole = None if frame is None else frame.f_locals["self"]
-    saves_adapter = getattr(whole, "_hf_peft_config_loaded", False)
-    if whole is None or isinstance(whole, LinearizedModel) or saves_adapter or part not in set(whole.modules()):
+    if (
+        whole is None
+        or isinstance(whole, LinearizedModel)
+        or saves_adapter_alone(whole)
+        or part not in set(whole.modules())
+    ):
         return
     try:
         with torch.device("meta"):
