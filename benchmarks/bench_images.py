@@ -6,6 +6,7 @@ The paper's image classifiers, its peers and LION as recommended on Fashion-MNIS
     python benchmarks/bench_images.py --tasks 14x14    # patches of 2 x 2, as many tokens as ViT-B/16 has
     python benchmarks/bench_images.py --scale gpu      # the same with 55,000 images and ViT-Ti, 20 epochs: a GPU
     python benchmarks/bench_images.py --mixers retention.py
+    python benchmarks/bench_images.py --tasks 7x7 --steps 400 --trials 2 --seeds 1 2 3 4 5 --output_dir outputs/mine
     python benchmarks/bench_images.py --quick
 
 All models have the shape and the recipe of one ViT: CLS in front, norms before each block, an MLP whose width makes
@@ -41,6 +42,7 @@ CONTESTANTS = (
     "LION-D♮",
     "LION-S♮",
     "LION",
+    "LION-Delta",
     "Hydra",
     "Vim",
 )

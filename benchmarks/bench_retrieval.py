@@ -18,7 +18,12 @@ range of lengths:
 - `whole`: the document in one pass;
 - `first N`: cut off after N tokens;
 - `256, mean`: cut into pieces of 256 tokens, whose embeddings are averaged;
-- `256, best`: the same pieces, of which the most similar one counts.
+- `256, best`: the same pieces, of which the most similar one counts;
+- `256, best three`: the mean of the three most similar ones.
+
+"LION by softmax" is LION's checkpoint with its own softmax attention at every length, so all else is the same:
+
+    python benchmarks/bench_retrieval.py --encoders LION "LION by softmax" --guides --documents 50 30 10 0 0
 
 The encoders that are "trained" have seen queries and documents of other packages before, by train_embeddings.py: as a
 whole, up to 1,024 tokens, or as often a piece at random.
@@ -197,20 +202,22 @@ def encode(model: torch.nn.Module, tokenizer: PreTrainedTokenizerBase, rows: lis
     return pooled(hidden_states.float(), inputs["attention_mask"], "mean")
 
 
-def load_encoder(folder: str) -> Callable[[list[list[int]]], Tensor]:
-    """`encode` by the model in a folder of sentence-transformers."""
+def load_encoder(folder: str, attention: str | None = None) -> Callable[[list[list[int]]], Tensor]:
+    """`encode` by the model in a folder of sentence-transformers, with another attention if its name is given."""
     model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    if attention is not None:
+        model.set_attn_implementation(attention)
     return partial(encode, model, AutoTokenizer.from_pretrained(folder))
 
 
 def encode_documents(
-    folder: str, documents: list[list[int]], limit: int | None, all_pieces: bool
+    folder: str, attention: str | None, documents: list[list[int]], limit: int | None, all_pieces: bool
 ) -> tuple[list[tuple[Tensor, float]], int]:
     """
     The vectors of each document's pieces, or of the first piece, with the seconds of CPU time they took; and the bytes
     by which the peak memory of this process has grown.
     """
-    encode_rows = load_encoder(folder)
+    encode_rows = load_encoder(folder, attention)
     encode_rows([[]])  # what is made once
     before = peak_memory()
     found = []
@@ -228,7 +235,12 @@ def mean_of_pieces(query: Tensor, vectors: Sequence[Tensor]) -> Tensor:
 
 
 def best_piece(query: Tensor, vectors: Sequence[Tensor]) -> Tensor:
-    return torch.stack([(x @ query).max() for x in vectors])
+    return best_pieces(query, vectors, 1)
+
+
+def best_pieces(query: Tensor, vectors: Sequence[Tensor], count: int) -> Tensor:
+    """The mean of the scores of each document's best pieces, of all if it has fewer."""
+    return torch.stack([(x @ query).topk(min(count, len(x))).values.mean() for x in vectors])
 
 
 def ndcg(scores: Tensor, relevant: int) -> float:
@@ -240,16 +252,22 @@ def ndcg(scores: Tensor, relevant: int) -> float:
 Score = Callable[[Tensor, Sequence[Tensor]], Tensor]
 # How documents are read, (tokens of a piece, whether all pieces), and what is made of that; by model.
 PIECES: dict[tuple[int | None, bool], dict[str, Score]] = {
-    (PIECE, True): {f"{PIECE}, mean": mean_of_pieces, f"{PIECE}, best": best_piece},
+    (PIECE, True): {
+        f"{PIECE}, mean": mean_of_pieces,
+        f"{PIECE}, best": best_piece,
+        f"{PIECE}, best three": partial(best_pieces, count=3),
+    },
     (PIECE, False): {f"first {PIECE}": mean_of_pieces},
 }
 WHOLE: dict[tuple[int | None, bool], dict[str, Score]] = {(None, False): {"whole": mean_of_pieces}}
 CUT_OFF: dict[tuple[int | None, bool], dict[str, Score]] = {
     (limit, False): {f"first {limit}": mean_of_pieces} for limit in (512, 1024, 2048, 4096)
 }
+BY_SOFTMAX = "LION by softmax"
 READINGS = {
     "teacher": PIECES,
     "LION": PIECES | WHOLE | CUT_OFF,
+    BY_SOFTMAX: WHOLE,
     "teacher trained on pieces": PIECES,
     "LION trained on pieces": PIECES | WHOLE,
     "LION trained on whole documents": PIECES | WHOLE,
@@ -314,6 +332,7 @@ def main(args: list[str] | None = None) -> None:
     if args.quick:
         args.documents, args.guides = [6, 4, 0, 0, 0], args.guides[:2]
     starts = {name: TRAINED.get(name, (name, None))[0] for name in args.encoders}
+    starts |= {BY_SOFTMAX: "LION"} if BY_SOFTMAX in starts else {}
     folders = {"LION": args.model}
     for name, folder in folders.items():
         if name in starts.values():
@@ -331,7 +350,7 @@ def main(args: list[str] | None = None) -> None:
 
     path = args.output_dir / "retrieval.csv"
     for name in args.encoders:
-        folder = folders[starts[name]]
+        folder, attention = folders[starts[name]], "sdpa" if name == BY_SOFTMAX else None
         about = {"encoder": name, "weights": weights_hash(folder), "candidates": len(documents)}
         queries, whole = None, {}
         for (limit, all_pieces), methods in READINGS[name].items():
@@ -348,14 +367,15 @@ def main(args: list[str] | None = None) -> None:
                     if not (output / "model.safetensors").exists():
                         in_new_process(train, folder, str(output), TRAINED[name][1])
                     folder = str(output)
-                encode_rows = load_encoder(folder)
+                encode_rows = load_encoder(folder, attention)
                 ids = tokenizer([document.query for document, _ in documents], add_special_tokens=False)["input_ids"]
                 queries = torch.cat([encode_rows([row[: PIECE - 2]]) for row in ids])
             # A document that is not cut has been read as a whole.
             fits = [n for n, ids in enumerate(token_ids) if limit and not all_pieces and len(ids) <= limit - 2]
             known = {n: whole[n] for n in fits if n in whole}
             rest = [n for n in range(len(token_ids)) if n not in known]
-            found, memory = in_new_process(encode_documents, folder, [token_ids[n] for n in rest], limit, all_pieces)
+            reading = [token_ids[n] for n in rest], limit, all_pieces
+            found, memory = in_new_process(encode_documents, folder, attention, *reading)
             read = known | dict(zip(rest, found, strict=True))
             whole = read if limit is None else whole
             vectors, seconds = zip(*(read[n] for n in range(len(token_ids))), strict=True)

@@ -4,6 +4,7 @@ The same search for LION and its peers on the task `recall`: the protocol of doc
 
     python benchmarks/bench_search.py                               # two hours of a CPU core
     python benchmarks/bench_search.py --contestants softmax LION    # a part of it
+    python benchmarks/bench_search.py --steps 200 --trials 3 --seeds 1 2 --output_dir outputs/mine    # less of it
     python benchmarks/bench_search.py --quick                       # a few steps, to see that it runs
 
 For each contestant: eight trials with one seed (peers/trials.py), the choice by the validation split, three other
@@ -75,12 +76,16 @@ class Search:
     metrics = METRICS
 
     def __init__(self, task: str, experiment: Experiment, data: Data, args: argparse.Namespace):
-        self.task, self.experiment, self.data, self.args = task, experiment, data, args
+        self.task, self.data, self.args = task, data, args
+        self.experiment = replace(experiment, steps=args.steps or experiment.steps)
         self.about = {"scale": args.scale, "task": task}
         self.path = args.output_dir / f"{self.table}.csv"
 
-    def trials(self, contestant: str) -> list[dict]:
+    def all_trials(self, contestant: str) -> list[dict]:
         return trials_of(contestant)
+
+    def trials(self, contestant: str) -> list[dict]:
+        return self.all_trials(contestant)[: self.args.trials]
 
     def make(self, contestant: str, number: int) -> tuple[str, Experiment]:
         return make_experiment(contestant, self.trials(contestant)[number], self.experiment)
@@ -125,10 +130,10 @@ class Search:
         return self.best(rows)["trial"] if is_complete else None
 
     def equal_steps(self, contestant: str) -> None:
-        """All trials, then three seeds of the best one."""
+        """All trials, then the other seeds of the best one."""
         for number in range(len(self.trials(contestant))):
             self.train(contestant, "trial", number, SEARCH_SEED)
-        for seed in SEEDS:
+        for seed in self.args.seeds:
             self.train(contestant, "equal steps", self.choice(contestant), seed)
 
     def equal_time(self, contestants: list[str]) -> None:
@@ -144,7 +149,7 @@ class Search:
             return
         ratios = self.times(choices)
         for name in (x for x in contestants if x in choices and not self.has_same_time(x, ratios[x])):
-            for seed in SEEDS:
+            for seed in self.args.seeds:
                 self.train(name, "equal time", choices[name], seed, self.steps_in(ratios[name]))
 
     def has_same_time(self, contestant: str, ratio: float) -> bool:
@@ -173,8 +178,30 @@ class Search:
         return {row["contestant"]: row["ratio"] for row in read_rows(path, **self.about)}
 
 
+def positive(text: str) -> int:
+    if not (text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)
+
+
+def other_seed(text: str) -> int:
+    if not text.isdecimal() or int(text) == SEARCH_SEED:
+        raise argparse.ArgumentTypeError(f"{text!r} is no seed from 0 on but {SEARCH_SEED}, with which trials choose")
+    return int(text)
+
+
+def search_arguments(description: str, scales: dict[str, dict[str, Experiment]]) -> argparse.ArgumentParser:
+    """The arguments of all searches."""
+    parser = training_arguments(description, scales)
+    add = parser.add_argument
+    add("--steps", type=positive, help="steps of every training; not given: those of the scale")
+    add("--trials", type=positive, help="only the first trials of each contestant, so many; not given: all")
+    add("--seeds", type=other_seed, nargs="+", default=SEEDS, help="of the trainings that count")
+    return parser
+
+
 def main(args: list[str] | None = None) -> None:
-    parser = training_arguments(__doc__, SCALES)
+    parser = search_arguments(__doc__, SCALES)
     parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=CONTESTANTS)
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES)
     parser.add_argument("--quick", action="store_true", help="scale quick")

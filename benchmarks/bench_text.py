@@ -6,6 +6,7 @@ The paper's road for texts, in small: masked language modeling of manuals, then 
     python benchmarks/bench_text.py --tasks mlm section --contestants softmax LION
     python benchmarks/bench_text.py --scale gpu    # BERT-small's sizes
     python benchmarks/bench_text.py --mixers retention.py
+    python benchmarks/bench_text.py --tasks mlm --steps 100 --trials 2 --seeds 1 2 --output_dir outputs/mine
     python benchmarks/bench_text.py --quick
 
 tasks/real_data.py fetches and describes the data. Every training is a call of examples/run_mlm.py or run_glue.py, with
@@ -45,7 +46,7 @@ from transformers import AutoTokenizer
 from modeling_lion import LionForMaskedLM, LionForSequenceClassification
 
 
-CONTESTANTS = ("softmax", "softmax (rotary)", "LION-LIT", "LION-D", "LION-S", "LION", "Hydra")
+CONTESTANTS = ("softmax", "softmax (rotary)", "LION-LIT", "LION-D", "LION-S", "LION", "LION-Delta", "Hydra")
 # Trials. Learning rates are higher than for images, since trainings are short.
 PRE_TRAINING = (*TRIALS, {"initializer_range": 0.1, "rate": 4.0})
 FINE_TUNING = ({}, {"rate": 2.0}, {"rate": 4.0}, {"rate": 8.0})
@@ -133,7 +134,7 @@ class TextSearch(RateSearch):
         self, task: str, experiment: Experiment, folder: Path, args: Namespace, mlm: "TextSearch | None" = None
     ):
         self.folder, self.mlm = folder, mlm
-        self.models = args.data / "models" / args.scale
+        self.models = args.data / "models" / (f"{args.scale}-{args.steps}" if args.steps else args.scale)
         about = {"data": digest(folder, "manuals")} if mlm is None else {"data": digest(folder, task)} | POOLED
         experiment = replace(experiment, task=experiment.task | about)
         first = (experiment if mlm is None else mlm.experiment).task
@@ -151,7 +152,7 @@ class TextSearch(RateSearch):
                 f"({others[0]['settings']}): give another --output_dir."
             )
 
-    def trials(self, contestant: str) -> list[dict]:
+    def all_trials(self, contestant: str) -> list[dict]:
         return list(PRE_TRAINING if self.mlm is None else FINE_TUNING)
 
     def output_dir(self, case: dict) -> Path:

@@ -13,11 +13,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from bench_search import STAGES, Search
-from measure import torch_threads
-from peers.trials import SEEDS
+from bench_search import STAGES, Search, search_arguments
+from measure import RESULTS, read_rows, torch_threads
 from reports.real import has_same_time
-from trainings import ROOT, Experiment, add_mixers, count, last_layer_full, make_config, training_arguments
+from trainings import ROOT, Experiment, add_mixers, count, last_layer_full, make_config
 
 
 TRANSFORMER = "softmax"
@@ -61,7 +60,7 @@ class RateSearch(Search):
     def changes(self) -> dict[str, dict]:
         return changes_of(self.experiment.config["num_hidden_layers"], self.data.config.get("modality", "text"))
 
-    def trials(self, contestant: str) -> list[dict]:
+    def all_trials(self, contestant: str) -> list[dict]:
         return list(TRIALS)
 
     def choice(self, contestant: str) -> int | None:
@@ -69,7 +68,7 @@ class RateSearch(Search):
 
     def one_change(self) -> None:
         """
-        Three seeds of each change of `RECOMMENDED`.
+        The seeds that count, of each change of `RECOMMENDED`.
 
         Raises:
             ValueError: if the trials of `RECOMMENDED` are not all there.
@@ -77,7 +76,7 @@ class RateSearch(Search):
         if (number := self.choice(RECOMMENDED)) is None:
             raise ValueError(f"{RECOMMENDED} has no trials for {self.task} yet: run the stage {STAGES[0]!r} first.")
         for name in self.changes:
-            for seed in SEEDS:
+            for seed in self.args.seeds:
                 self.train(name, ONE_CHANGE, number, seed)
 
     def make(self, contestant: str, number: int) -> tuple[str, Experiment]:
@@ -92,6 +91,7 @@ class RateSearch(Search):
         is_change = case["stage"] == ONE_CHANGE
         options = f"--contestants {RECOMMENDED if is_change else case['contestant']!r}"
         options += f" --stages {ONE_CHANGE!r}" * is_change
+        options += f" --steps {self.args.steps}" if self.args.steps else ""
         command = f"python benchmarks/{self.program} --scale {self.args.scale} --tasks {self.task} {options}"
         return {"command": command} | self.columns(case, model, experiment)
 
@@ -119,7 +119,7 @@ def rate_arguments(
     description: str, scales: dict[str, dict[str, Experiment]], contestants: list[str]
 ) -> argparse.ArgumentParser:
     """The arguments of both benchmarks."""
-    parser = training_arguments(description, scales)
+    parser = search_arguments(description, scales)
     parser.add_argument("--contestants", nargs="+", help=f"not given: {', '.join(contestants)}")
     parser.add_argument("--stages", nargs="+", choices=(*STAGES, ONE_CHANGE), default=STAGES)
     parser.add_argument(
@@ -152,9 +152,27 @@ def chosen_contestants(parser: argparse.ArgumentParser, args: argparse.Namespace
     return list(dict.fromkeys([*(args.contestants or known), *own]))
 
 
+def what_comes(search: RateSearch, contestants: list[str]) -> str:
+    """How many trainings with equal steps are not in the table yet, and how long those of the repository took."""
+    args, missing = search.args, {}
+    for name in contestants:
+        rows = read_rows(search.path, **search.about, contestant=name)
+        is_there = {(row["stage"], row["trial" if row["stage"] == "trial" else "seed"]) for row in rows}
+        asked = {("trial", number) for number in range(len(search.trials(name)))}
+        missing[name] = len((asked | {(STAGES[0], seed) for seed in args.seeds}) - is_there)
+    text = ", ".join(f"{count} of {name}" for name, count in missing.items() if count) or "none"
+    known = read_rows(RESULTS / f"{search.table}.csv", **search.about, stage=STAGES[0])
+    if minutes := [row["train_cpu_seconds"] / 60 / row["steps"] * search.experiment.steps for row in known]:
+        text += f"; trainings of the repository's models took {min(minutes):.1f} to {max(minutes):.1f} minutes"
+        text += " of CPU time for so many steps"
+    return f"{search.task}: trainings to come with equal steps: {text}."
+
+
 def run_search(search: RateSearch, contestants: list[str], args: argparse.Namespace) -> None:
     """All stages of a task that were asked for, then the times of steps."""
     search.check_parameters(contestants)
+    if "equal steps" in args.stages:
+        print(what_comes(search, contestants), flush=True)
     with torch_threads(args.threads):
         for contestant in contestants if "equal steps" in args.stages else ():
             search.equal_steps(contestant)

@@ -8,17 +8,22 @@ The tables of docs/benchmarks/ and docs/research/ablations.md, and their picture
 Every benchmark does this when it ends. The text of these pages is written by hand; what stands between
 `<!-- begin: NAME -->` and `<!-- end -->` is made by the function that `reports/` registers under that name. Our pages
 show at most ten rows of a table, without some columns, and link to its CSV file. Your own pages have the whole tables,
-and the pictures, of your folder under the same headings, without the text, which is about ours.
+and the pictures, of your folder under the same headings, without the text, which is about ours. Beside them are the
+tables in LaTeX, `latex/NAME.tex`, and manifest.json: commit, versions, machines and digests of the CSV files and data.
 """
 
 import argparse
+import hashlib
+import json
 import re
+import subprocess
 from pathlib import Path
 
 import add_examples  # noqa: F401 (examples/ can be imported from here on)
 import reports  # noqa: F401 (which registers all tables)
-from measure import RESULTS, read_rows
+from measure import RESULTS, machine, read_rows
 from PIL import Image, ImageChops
+from reports.latex import latex_tables
 from reports.registry import PICTURES, TABLES, Read
 
 
@@ -28,7 +33,7 @@ PAGES = [
     for name in ("index", "speed", "gpu", "memory", "runtimes", "retrieval", "recall", "real")
 ]
 QUICK = "**A trial of a few steps** (`--quick`): it shows that all runs, and says nothing about the models."
-IN_README = "linearized_by_length"  # a picture with a second file for dark pages: the site inverts all by itself
+IN_README = "documents_by_length"  # a picture with a second file for dark pages: the site inverts all by itself
 PAGES += [DOCS / "research" / f"{name}.md" for name in ("ablations", "distillation")]
 
 
@@ -86,6 +91,33 @@ def reader(results_dir: Path, scale: str = "cpu") -> Read:
     return read
 
 
+def write_latex(results_dir: Path, texts: dict[str, str]) -> None:
+    """`latex/NAME.tex` for each table that was made."""
+    folder = results_dir / "latex"
+    folder.mkdir(exist_ok=True)
+    for name, text in texts.items():
+        if "|" in text:
+            (folder / f"{name.replace(' ', '_')}.tex").write_text(latex_tables(text), encoding="utf-8")
+
+
+def manifest(results_dir: Path) -> dict:
+    """What tables were made of: this commit and machine and, of each CSV file, its digest, machines and data."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=DOCS.parent, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    files = {}
+    for path in sorted(results_dir.glob("*.csv")):
+        rows = read_rows(path)
+        about = {name: sorted({row[name] for row in rows if row.get(name)}) for name in (*machine(), "day")}
+        about["data"] = sorted({x for row in rows for x in re.findall(r"\bdata=(\w+)", row.get("settings") or "")})
+        about |= {"rows": len(rows), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        files[path.name] = about
+    commit = {"commit": git("rev-parse", "HEAD") or None, "has_changes": bool(git("status", "--porcelain"))}
+    return commit | {"written_on": machine(), "files": files}
+
+
 def write_pages(results_dir: Path, scale: str = "cpu") -> list[Path]:
     """
     Write the pages and their pictures: in docs/ from the repository's own tables, else beside the tables, and then
@@ -103,6 +135,10 @@ def write_pages(results_dir: Path, scale: str = "cpu") -> list[Path]:
         darken(images / f"{IN_README}.png")
     texts = {name: table.make(read) for name, table in TABLES.items() if is_ours or table.is_measured}
     texts = {name: TABLES[name].on_page(text) if is_ours else text for name, text in texts.items()}
+    if not is_ours:
+        write_latex(results_dir, texts)
+        about = json.dumps(manifest(results_dir), indent=2, ensure_ascii=False)
+        (results_dir / "manifest.json").write_text(f"{about}\n", encoding="utf-8")
     written = []
     for source in PAGES:
         page, path = source.read_text(encoding="utf-8"), source if is_ours else results_dir / source.name

@@ -39,6 +39,8 @@ MODELS = {
         "rope_parameters": ROTARY,
     },
     "LION": RECOMMENDED,
+    # Its mixer sets the fields that are `None`.
+    "LION-Delta": RECOMMENDED | {"mixer_type": "delta", "feature_map": None, "normalization": None},
     "LION-LIT": {"mixer_type": "lit"},
     "LION-D": {"mixer_type": "decay"},
     "LION-S": {"mixer_type": "selective"},

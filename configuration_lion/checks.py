@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-What is checked of a configuration: names that are misspelt or of other models, fields that earlier versions stored,
-and whether the values of fields fit together. huggingface_hub calls every `validate_*` when a configuration is made.
+The checks of a configuration: misspelt names and names of other models, fields that earlier versions stored, and
+whether the values of fields fit together. huggingface_hub calls every `validate_*` when a configuration is made.
 """
 
 import math
@@ -21,13 +21,13 @@ from .registry import MIXERS, find_feature_map, find_mixer
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig as ConfigPart
 else:
-    ConfigPart = object  # what LionConfig inherits from besides
+    ConfigPart = object  # LionConfig also inherits from PreTrainedConfig
 logger = logging.get_logger(__name__)
 
-# The types of layers, by transformers' names: with the mixer of `mixer_type`, or with softmax attention.
+# transformers' names of layer types. The first one has the mixer of `mixer_type`, the others softmax attention.
 LAYER_TYPES = ("linear_attention", "full_attention", "sliding_attention")
 ROPE_TYPES = ("default", *sorted(ROPE_INIT_FUNCTIONS))
-# Names that configurations may have besides their fields, for example arguments of generation.
+# Names that a configuration may set besides its fields.
 KNOWN_NAMES = {
     "torch_dtype",
     "attn_implementation",
@@ -48,7 +48,7 @@ IMAGE_FIELDS = (
     "use_cls_token",
     "semantic_loss_ignore_index",
 )
-# Fields that version 0.2 had for a while and stored in every folder, with the values that change nothing.
+# Fields that a state of version 0.2 stored in every folder, with the values that change nothing.
 DELETED_FIELDS = {
     "local_window": 0,
     "embedding_size": None,
@@ -65,7 +65,7 @@ DELETED_FIELDS = {
     "num_register_tokens": 0,
     "decay_activation": "sigmoid",
 }
-# Names of fields in other models, and what to use in LION instead.
+# Names of fields in other models, and their counterparts in LION.
 OTHER_NAMES = {
     "rope_theta": 'give `rope_parameters={"rope_theta": ...}`.',
     "partial_rotary_factor": 'give `rope_parameters={"rope_theta": ..., "partial_rotary_factor": ...}`.',
@@ -117,7 +117,7 @@ class ConfigChecks(ConfigPart):
 
     @classmethod
     def names(cls) -> set[str]:
-        """All names that may be set: fields of transformers and LION, and properties with a setter."""
+        """All names that a user may set: fields of transformers and LION, and properties with a setter."""
         names = {field.name for field in fields(cls)}.union(*(mixer.fields for mixer in MIXERS.values()))
         properties = {name for name in dir(cls) if isinstance(getattr(cls, name), property)}
         return names | {name for name in properties if getattr(cls, name).fset is not None} | {"model_type"}
@@ -125,8 +125,8 @@ class ConfigChecks(ConfigPart):
     @classmethod
     def check_names(cls, names: Iterable[str], only_near: bool = True) -> None:
         """
-        Raise a ValueError for a name that is not a field but is similar to one, or is a field of another model.
-        transformers accepts every name, so that a misspelt field would be ignored.
+        Raise a ValueError for a name that is similar to a field, or that is a field of another model. transformers
+        accepts every name, and would ignore a misspelt field.
 
         Args:
             only_near: whether to accept names that are not similar to any field.
@@ -151,7 +151,7 @@ class ConfigChecks(ConfigPart):
 
     @classmethod
     def check_stored(cls, stored: dict) -> None:
-        """Raise a ValueError for a stored configuration that this version cannot read, which says what can."""
+        """Raise a ValueError if no imported file registers the `mixer_type` of a stored configuration."""
         if (name := stored.get("mixer_type", "lit")) not in MIXERS:
             file = stored.get("auto_map", {}).get("AutoConfig", "").split("--")[-1].split(".")[0]
             raise ValueError(
@@ -163,21 +163,21 @@ class ConfigChecks(ConfigPart):
 
     @classmethod
     def warn_of_names(cls, names: Iterable[str]) -> None:
-        """`check_names` for a stored configuration, with warnings instead of errors."""
+        """`check_names` of a stored configuration, with warnings instead of errors."""
         for name in names:
             try:
                 cls.check_names([name])
             except ValueError as error:
-                logger.warning_once(f"Of a stored configuration, `{name}` has no effect: {error}")
+                logger.warning_once(f"In a stored configuration, `{name}` has no effect: {error}")
 
     def drop_deleted_fields(self, stored: dict) -> None:
         """
-        Take deleted fields out of a stored configuration.
+        Remove deleted fields from a stored configuration.
 
         Raises:
-            ValueError: if one has a value that no model has any more.
+            ValueError: if one has a value that this version cannot compute.
         """
-        stored.pop("decay_rank", None)  # without effect on any mixer that is left
+        stored.pop("decay_rank", None)  # no remaining mixer reads it
         for name, usual in (DELETED_FIELDS | {"embedding_norm": self.modality == "text"}).items():
             if (value := stored.pop(name, None)) not in (None, usual):
                 raise ValueError(
@@ -257,8 +257,8 @@ class ConfigChecks(ConfigPart):
             )
         if self.sliding_window is not None and given is None:
             raise ValueError(
-                f"`sliding_window` is {self.sliding_window}, and no layer has a window: name those that have in "
-                '`layer_types`, as "sliding_attention", or leave `sliding_window=None`.'
+                f"`sliding_window` is {self.sliding_window}, and no layer has a window: give layers the type "
+                '"sliding_attention" in `layer_types`, or leave `sliding_window=None`.'
             )
         if self.sliding_window is not None and self.sliding_window < 1:
             raise ValueError(f"`sliding_window` is {self.sliding_window}; give at least 1 token on each side.")
@@ -314,14 +314,14 @@ class ConfigChecks(ConfigPart):
             )
 
     def validate_rope(self):
-        """transformers' checks of rotary positions for each layer type, and some more."""
+        """transformers' checks of rotary positions for each layer type, and checks of LION's own."""
         given = self.rope_parameters
         if given is None:
             return
         if self.modality == "image":
             raise ValueError(
                 f"`rope_parameters` is {given} with `modality` 'image'; rotary positions count along one sequence, "
-                "and the rows of an image are none: leave `rope_parameters=None` and set "
+                "and an image has rows and columns: leave `rope_parameters=None` and set "
                 '`position_embedding_type="absolute"`.'
             )
         by_type = self.rope_parameters_by_type
@@ -339,8 +339,8 @@ class ConfigChecks(ConfigPart):
                 )
         if missing := self.layer_types_in_use - by_type.keys():
             raise ValueError(
-                f"`rope_parameters` has {', '.join(by_type)}, but not {', '.join(sorted(missing))}, which layers of "
-                "the model are: add it, with parameters or None."
+                f"`rope_parameters` has {', '.join(by_type)}, but not {', '.join(sorted(missing))}, and layers of the "
+                "model have this type: add it, with parameters or None."
             )
         for layer_type, parameters in by_type.items():
             if parameters is not None:

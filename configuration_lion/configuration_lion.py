@@ -26,24 +26,26 @@ from .registry import find_mixer
 from .saving import SavedWithCode
 
 
-# Of fields whose defaults depend on the mixer, and which it does not set (`Mixer.defaults`).
+# Defaults of the fields that a mixer may set by `Mixer.defaults`, for mixers that do not.
 MIXER_DEFAULTS = {"feature_map": "relu", "normalization": "sum"}
 # Rotary types whose frequencies depend on the length of a text.
 SCALED_BY_LENGTH = ("dynamic", "longrope")
-# `max_position_embeddings` of models without positions: other libraries expect a positive number, and
+# `max_position_embeddings` of models without positions. Other libraries expect a positive number, and
 # sentence-transformers truncates texts to it.
 NO_LIMIT = 2**20
 
 
 def published_fields(modality: Literal["text", "image"]) -> dict:
     """
-    The fields of LION as published, in BERT's or ViT's backbone, that differ from the defaults of `LionConfig`.
+    The fields in which the published models (in BERT's or ViT's backbone) differ from the defaults of `LionConfig`.
+    Initial decays are not a field: they stay those of `LionConfig`. docs/research/reproduce.md lists other differences
+    from the sources.
 
     Args:
         modality: `"text"` or `"image"`.
 
     Returns:
-        Values by field. `LionConfig(modality=modality, **published_fields(modality))` is LION-S as published.
+        Field names and values. `LionConfig(modality=modality, **published_fields(modality))` is the published LION-S.
     """
     is_text = modality == "text"
     return {
@@ -62,125 +64,129 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
     r"""
     Configuration of a LION encoder (Afzal et al., arXiv 2502.16249) for text or for images.
 
-    One class serves both modalities. The defaults are the recommended model, `lion_preset("lion-text-base")` or, with
-    `modality="image"`, `"lion-image-base"`; for LION as published use `lion_preset("lion-s-text-base")` and its like.
-    Fields named as in BERT and ViT mean what they mean there. A field whose default is `None` takes its value from the
-    modality or the mixer when the configuration is made; the value is then stored.
+    One class serves both modalities. The defaults give the recommended model, `lion_preset("lion-text-base")` or, with
+    `modality="image"`, `lion_preset("lion-image-base")`. Presets such as `lion_preset("lion-s-text-base")` give the
+    published models. Fields with names of BERT and ViT have the same meaning as there. A field whose default is `None`
+    takes its value from the modality or the mixer when the configuration is made; the value is then stored.
 
     Args:
         modality (`"text"` or `"image"`, defaults to `"text"`):
             What the encoder reads: `input_ids` or `pixel_values`.
-        mixer_type (`"lit"`, `"decay"`, `"selective"`, `"softmax"`, `"luna"` or a name given to
+        mixer_type (`"lit"`, `"decay"`, `"selective"`, `"delta"`, `"softmax"`, `"luna"` or the name of a class given to
             `modeling_lion.register_mixer`, defaults to `"selective"`):
             How the influence of a token decays with distance: not at all (`"lit"`, LION-LIT, the fastest), by one
             learnt rate per head (`"decay"`, LION-D, for images with `patch_order="snake"`), or by a rate computed from
-            each token (`"selective"`, LION-S, for text). `"softmax"` is the attention of BERT and ViT, computed by
-            transformers' functions (`attn_implementation` `"eager"`, `"sdpa"`, ...) in the same backbone, for
-            comparison, and `"luna"` packs the tokens into a memory of a fixed length and unpacks them (Luna, Ma et al.
-            2021), for comparison, too. Both ignore the fields of linear attention, `feature_map`, `normalization`,
-            `head_directions`, `patch_order` and `chunk_size`.
+            each token (`"selective"`, LION-S, for text). `"delta"` has the decays of `"selective"`,
+            and corrects the value that the state holds under a key instead of adding to it (SPEC §14), for tasks that
+            look up earlier tokens. Each of its heads reads in one direction. Its field `largest_beta`, above 0 and at
+            most 2 (1 by default), is the largest part of a correction that a token can write. Two mixers serve for
+            comparison in the same backbone: `"softmax"` is the attention of BERT and ViT, computed by transformers'
+            functions (`attn_implementation` `"eager"`, `"sdpa"`, ...), and `"luna"` packs the tokens into a memory of
+            a fixed length and unpacks them (Luna, Ma et al. 2021). These two ignore the fields of linear attention:
+            `feature_map`, `normalization`, `head_directions`, `patch_order` and `chunk_size`.
         layer_types (`list[str]`, *optional*):
             The type of each layer, for models that mix linear attention with softmax: `"linear_attention"` (the mixer
             of `mixer_type`), `"sliding_attention"` (softmax over the tokens within `sliding_window`, in time linear in
-            the length) or `"full_attention"` (softmax over all tokens). `None` for the mixer of `mixer_type` in all
-            layers.
+            the length) or `"full_attention"` (softmax over all tokens). `None` gives all layers the mixer of
+            `mixer_type`.
         sliding_window (`int`, *optional*):
-            Number of tokens that a layer of type `"sliding_attention"` sees on each side, besides the token itself: |i
-            - j| <= `sliding_window`. Padded tokens do not count. In images, tokens are counted along the rows of
+            Number of tokens that a layer of type `"sliding_attention"` sees on each side, besides the token itself:
+            `|i - j| <= sliding_window`. Padded tokens do not count. In images, tokens are counted along the rows of
             patches, one row after the other, after the CLS token. Defaults to 64 if there are such layers.
-        feature_map (`"silu_norm"`, `"elu"`, `"relu"`, `"hedgehog"`, `"identity"` or a name given to
-            `modeling_lion.register_feature_map`, defaults to `"relu"`):
-            The map applied to queries and keys. `"relu"` is recommended; `"silu_norm"`, `"elu"` and `"identity"`,
-            which needs `normalization="none"`, are for LION as published. `"hedgehog"` is learnt, softmax(±W x) with
-            a matrix W for each head and twice as many features as a head has dimensions; it can imitate softmax
-            attention, for models that are converted from it.
+        feature_map (`"silu_norm"`, `"elu"`, `"relu"`, `"hedgehog"`, `"silu"`, `"identity"` or a name given to
+            `modeling_lion.register_feature_map`, defaults to `"relu"`, for `"delta"` to `"silu"`):
+            The map applied to queries and keys. `"relu"` is recommended. The published models use `"silu_norm"`,
+            `"elu"` and `"identity"`, which needs `normalization="none"`. `"hedgehog"` is learnt: softmax(±W x), with a
+            matrix W for each head and twice as many features as a head has dimensions. It can imitate softmax
+            attention, for models that are converted from it. `"delta"` scales the results of every map to length 1.
         num_key_heads (`int`, *optional*):
-            Heads of queries and keys in linear layers, a divisor of `num_attention_heads`. Each is `hidden_size` /
-            `num_key_heads` wide and serves several heads, whose decays and values stay their own. The state of a head
-            is then `num_attention_heads` / `num_key_heads` times as large, with no more parameters (but with those of
-            `"hedgehog"`). It helps narrow heads to look up what was read. It takes more time, and in each layer that
-            many times the memory of queries and keys. Triton kernels take widths up to 256. `None` for a query and a
-            key of its own in each head.
-        normalization (`"sum"` or `"none"`, defaults to `"sum"`):
-            Divide each output by the sum of its attention scores, or scale scores by `head_dim ** -0.5` instead.
+            Number of query and key heads in linear layers, a divisor of `num_attention_heads`. Each is `hidden_size` /
+            `num_key_heads` wide and serves several heads, which keep their own decays and values. The state of a head
+            is then `num_attention_heads` / `num_key_heads` times as large, without additional parameters (except those
+            of `"hedgehog"`), which helps narrow heads to retrieve earlier tokens. It takes more time, and that many
+            times the memory for queries and keys. Triton kernels support widths up to 256. `None` gives every head its
+            own query and key.
+        normalization (`"sum"`, `"none"` or `"rms"`, *optional*):
+            `"sum"` divides each output by the sum of its attention scores, `"none"` scales scores by
+            `head_dim ** -0.5`. Defaults to `"sum"`. The mixer `"delta"` supports `"rms"`, its default, which divides
+            the output of each head by its root mean square, and `"none"`, which does not divide.
         attention_layer_norm (`bool`, defaults to `False`):
             LayerNorm over the concatenated heads, before the output projection.
         position_embedding_type (`"none"`, `"absolute"` or `"cyclic"`, *optional*):
-            Learnt absolute positions, or none. `"cyclic"` reads the table of positions again from its beginning where
-            a text is longer than it, so that no text is too long: for models that start from one with absolute
-            positions. Text only. Defaults to `"none"` for text with a mixer whose decays encode distance or with
-            `rope_parameters`, and otherwise to `"absolute"`: for `"lit"`, `"softmax"` and `"luna"`, which are
-            invariant to the order of tokens without positions, and for images. With `"none"`, images of any size need
-            no `interpolate_pos_encoding`.
+            Learnt absolute positions, or none. `"cyclic"` (text only) repeats the table of positions in texts that are
+            longer than it, so that no text is too long, for models that start from one with absolute positions.
+            Defaults to `"none"` for text with a mixer whose decays encode distance or with `rope_parameters`, and
+            otherwise to `"absolute"`: for images, and for `"lit"`, `"softmax"` and `"luna"`, which without positions
+            are invariant to the order of tokens. With `"none"`, images of any size need no `interpolate_pos_encoding`.
         rope_parameters (`dict`, *optional*):
             Rotary positions, in the format of transformers (`transformers.modeling_rope_utils.RopeParameters`), for
-            example `{"rope_theta": 10000.0}`: queries and keys are rotated by their positions, in linear attention
-            before the feature map. One dict for all layers, or one (or `None`) for each layer type:
-            `"linear_attention"` are the layers of linear mixers, `"full_attention"` those of `"softmax"`,
-            `"sliding_attention"` those with a window (see `layer_types`). `rope_type` may be any of transformers'.
-            The frequencies of `"dynamic"` and `"longrope"` depend on the length of a text: here on its own length,
-            whatever else is in the batch. Text only, and not for `"luna"`. Defaults to none.
+            example `{"rope_theta": 10000.0}`. They rotate queries and keys, in linear attention before the feature
+            map. Give one dict for all layers, or one (or `None`) for each layer type: `"linear_attention"` are the
+            layers of linear mixers, `"full_attention"` those of `"softmax"`, `"sliding_attention"` those with a window
+            (see `layer_types`). Every `rope_type` of transformers is supported. With `"dynamic"` and `"longrope"`, the
+            frequencies depend on the length of each text, not on the length of the batch. Text only, and not for
+            `"luna"`. Defaults to none.
         norm_position (`"pre"` or `"post"`, defaults to `"pre"`):
-            Norms before each block (ViT) or after it (BERT).
+            Whether norms come before each block (ViT) or after it (BERT).
         use_gated_mlp (`bool`, defaults to `True`):
-            Whether the MLP is gated, down(act(gate(x)) * up(x)), with 1.5 times the weights for the same
-            `intermediate_size`.
+            Whether the MLP is gated: down(act(gate(x)) * up(x)). At the same `intermediate_size`, it then has 1.5
+            times the weights.
         pooling (`"cls"` or `"mean"`, defaults to `"mean"`):
-            How a sequence is reduced to one vector: its first token, which a dense layer and tanh follow in texts
-            (BERT), or the mean of all tokens.
+            How a sequence is reduced to one vector: `"cls"` takes the first token (in texts followed by a dense layer
+            and tanh, as in BERT), `"mean"` the mean of all tokens.
         patch_order (`"raster"` or `"snake"`, defaults to `"raster"`):
-            The order in which patches are scanned. `"snake"` averages the scan along the rows, alternately to the
-            right and to the left, and the one along the columns, each with its own decays, for LION-D♮ and LION-S♮
-            as published. Images only; the mixer `"lit"` ignores it, and one of your own may refuse it.
+            The order in which patches are scanned. `"snake"` averages two scans, one along the rows and one along the
+            columns, in alternating direction and each with its own decays: the published LION-D♮ and LION-S♮. Images
+            only. The mixer `"lit"` ignores it; mixers of your own may refuse it.
         head_directions (`"both"` or `"alternate"`, *optional*):
             Directions in which the heads of linear attention read. With `"both"`, as published, every head sees all
             tokens; without positions and a convolution such a model cannot tell left from right. With `"alternate"`,
-            heads 0, 2, … read forward only and heads 1, 3, … backward only, which distinguishes left from right with
-            no more parameters and in less time. Defaults to `"alternate"` for an even number of heads.
+            heads 0, 2, … read forward only and heads 1, 3, … backward only, which tells left from right in less time
+            and without additional parameters. Defaults to `"alternate"` for an even number of heads.
         mixer_initializer_range (`float`, *optional*):
-            Standard deviation of the initial weights of the projections in a mixer and of the one after it. `None` for
-            `hidden_size ** -0.5`, which works for models of every width; all other weights use `initializer_range`.
-            With BERT's 0.02, queries and keys of small models are so small that the feature map is nearly constant.
+            Standard deviation of the initial weights of a mixer's projections and of the output projection. `None`
+            gives `hidden_size ** -0.5`, which works for models of every width. All other weights use
+            `initializer_range`: with BERT's 0.02, queries and keys of small models would be so small that the feature
+            map is nearly constant.
         luna_length (`int`, defaults to 16):
             Number of vectors in the memory of the mixer `"luna"`.
         luna_activation (`"softmax"`, `"softplus"` or `"elu"`, defaults to `"softmax"`):
-            The map from scores to attention weights when tokens are packed; the latter two are divided by their sum.
-            Unpacking always uses softmax.
+            The map from scores to attention weights when Luna packs tokens; `"softplus"` and `"elu"` are divided by
+            their sum. Unpacking always uses softmax.
         luna_tie_kv (`bool`, defaults to `False`):
             Whether keys and values of the mixer `"luna"` share a projection, in each of its two attentions.
         conv_kernel (`int`, *optional*):
-            Taps of a short convolution, an odd number: queries, keys and values of each token become SiLU(Σ_o w_o
-            x_{i+o}), with one filter per channel, centred on the token, before the feature map. It does not cross the
-            borders of packed sequences, and skips padded tokens wherever they are. In images it runs along the rows of
-            patches, one row after the other, without the CLS token. 0 for none. For linear mixers, where it defaults
-            to 3.
+            Number of taps of the short convolution of linear mixers, odd, or 0 for none. Before the feature map,
+            queries, keys and values of each token become SiLU(Σ_o w_o x_{i+o}), with one filter per channel, centered
+            on the token. The convolution does not cross the borders of packed sequences, and skips padded tokens. In
+            images it runs along the rows of patches, one row after the other, without the CLS token. Defaults to 3 for
+            linear mixers.
         chunk_size (`int`, defaults to 64):
-            Tokens of a chunk, for `attn_implementation="chunk"`. It affects speed and memory, never the result.
+            Number of tokens per chunk with `attn_implementation="chunk"`. It affects speed and memory, not the result.
         encoder fields (`hidden_size`, `num_hidden_layers`, `num_attention_heads`, `intermediate_size`, `hidden_act`,
         `hidden_dropout_prob`, `attention_probs_dropout_prob`, `initializer_range`, `layer_norm_eps`, `qkv_bias`,
         `classifier_dropout`):
             As in BERT and ViT. `layer_norm_eps` defaults to 1e-12 for text and 1e-6 for images.
-            `attention_probs_dropout_prob` drops elements of the mixed values, so that every kernel supports it.
+            `attention_probs_dropout_prob` drops elements of the attention output, so that every kernel supports it.
         max_position_embeddings (`int`, *optional*):
-            Entries of the table of absolute positions, and so the longest text; 512 by default. With rotary positions,
-            the length that the model is trained for; it is no limit, but scaled frequencies start from it. Without
-            positions, and with a cyclic table, no text is too long: the value is then moved to
-            `initial_context_length`, and this field becomes 2**20.
+            Size of the table of absolute positions, and so the longest text; 512 by default. With rotary positions,
+            the length that the model is trained for: it limits nothing, but scaled frequencies start from it. Without
+            positions, and with a cyclic table, no text is too long: the value then moves to `initial_context_length`,
+            and this field becomes 2**20.
         initial_context_length (`int`, *optional*):
-            For models without a table of absolute positions, the context length over which the initial decays are
-            spread; also the length of a cyclic table. Defaults to `max_position_embeddings` if it is given, otherwise
-            to 512.
+            Context length over which the initial decays are spread, for models without a table of absolute positions;
+            also the size of a cyclic table. Defaults to `max_position_embeddings` if it is given, otherwise to 512.
         text fields (`vocab_size`, `type_vocab_size`, `pad_token_id`):
-            As in BERT. `type_vocab_size` may be 0, for no embeddings of token types; all ids are then 0.
+            As in BERT. With `type_vocab_size` 0 there are no embeddings of token types, and all type ids must be 0.
         sparse_prediction (`bool`, defaults to `False`):
-            Whether `LionForMaskedLM` computes in training the logits of masked tokens only. Losses and gradients are
-            the same, in less time and memory. Evaluation has the logits of all tokens, other than in ModernBERT.
+            Whether `LionForMaskedLM` computes the logits of masked tokens only while training. Losses and gradients
+            are the same, in less time and memory. Unlike ModernBERT, evaluation returns the logits of all tokens.
         use_cls_token (`bool`, defaults to `True`):
             Whether a CLS token precedes the patches of an image.
         image fields (`image_size`, `patch_size`, `num_channels`, `semantic_loss_ignore_index`, `out_features`,
         `out_indices`):
-            As in ViT and BEiT. Sizes are a number or (height, width). The last two choose the feature maps of
-            `LionBackbone`: `"stem"` (0), `"stage1"` (1), …; the last one if neither is given.
+            As in ViT and BEiT. Sizes are in pixels, a number or (height, width). `out_features` and `out_indices`
+            choose what `LionBackbone` returns: `"stem"` (0), `"stage1"` (1), …; the last stage if neither is given.
 
     Example:
 
@@ -245,7 +251,7 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
     chunk_size: int = 64
 
     def __post_init__(self, **kwargs):
-        # A stored configuration has a version (`from_dict` adds one). It decides here, not in `from_dict`, since
+        # A stored configuration has a version (`from_dict` adds one). The check is here and not in `from_dict`, since
         # configurations within another one are constructed from their stored fields.
         if self.transformers_version is None:
             self.check_names(kwargs)
@@ -257,7 +263,7 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
         if taken := self.__dataclass_fields__.keys() & own_fields:
             raise ValueError(
                 f"The mixer {self.mixer_type!r} has `fields` that LionConfig has, too: {', '.join(sorted(taken))}. "
-                "Give them others."
+                "Rename them."
             )
         for name, default in own_fields.items():
             setattr(self, name, kwargs.pop(name, default))
@@ -284,7 +290,7 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
         super().__post_init__(**kwargs)
 
     def set_lengths(self):
-        """Fill in `initial_context_length` and `max_position_embeddings`, whichever was not set."""
+        """Set whichever of `initial_context_length` and `max_position_embeddings` was not given."""
         given = self.max_position_embeddings
         if given == NO_LIMIT:
             given = None
@@ -299,11 +305,10 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
     @classmethod
     def from_dict(cls, config_dict: dict, **kwargs):
         """
-        `PreTrainedConfig.from_dict`. Arguments besides the stored configuration are checked as in a new one. Unknown
-        names in a stored configuration, which another program or a later version may have written, give a warning
-        only.
+        `PreTrainedConfig.from_dict`. Raises a ValueError for unknown names in `kwargs`. Unknown names in
+        `config_dict`, which another program or a later version may have written, give a warning only.
         """
-        if not kwargs.get("return_unused_kwargs"):  # else some are for the model, which checks them
+        if not kwargs.get("return_unused_kwargs"):  # otherwise some are arguments of the model, which checks them
             cls.check_names(kwargs.keys() - OF_PREPROCESSORS)
         # Pass them to the constructor, which sets the fields that depend on them.
         given = {name: kwargs.pop(name) for name in cls.__annotations__ if name in kwargs}
@@ -333,7 +338,7 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
 
     @property
     def patch_grid(self) -> tuple[int, int]:
-        """Rows and columns of patches in an image of the configured size."""
+        """Number of rows and columns of patches in an image of size `image_size`."""
         return self.image_shape[0] // self.patch_shape[0], self.image_shape[1] // self.patch_shape[1]
 
     @property
@@ -343,7 +348,7 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
 
     @property
     def context_length(self) -> int:
-        """Number of tokens in a sequence of the configured length; for images, with those before the patches."""
+        """Number of tokens in a text of the configured length or an image of size `image_size`, CLS included."""
         rows, columns = self.patch_grid
         if self.modality == "image":
             return self.num_prefix_tokens + rows * columns
@@ -369,7 +374,7 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
 
     @property
     def longest_text(self) -> int | None:
-        """The most tokens of a text, by the table of positions; `None` without a limit, and for images."""
+        """The most tokens that a text may have; `None` without a limit, and for images."""
         return self.max_position_embeddings if self.has_position_table else None
 
     @property
@@ -387,7 +392,7 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
         The type of a layer.
 
         Args:
-            layer_idx: its number, from 0 on.
+            layer_idx: index of the layer, from 0 on.
 
         Returns:
             `"linear_attention"`, `"sliding_attention"` or `"full_attention"`.
@@ -398,7 +403,7 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
 
     @property
     def uses_mixer_type(self) -> bool:
-        """Whether any layer has the mixer of `mixer_type`: not in models whose `layer_types` are all softmax."""
+        """Whether any layer has the mixer of `mixer_type`. False if all `layer_types` are softmax."""
         return not self.layer_types or "linear_attention" in self.layer_types
 
     @property
@@ -418,19 +423,19 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
 
     @property
     def has_decays(self) -> bool:
-        """Whether the influence of tokens decays with distance, so that their order matters without positions."""
+        """Whether the mixer distinguishes the order of tokens without positions, as decays do."""
         return self.uses_mixer_type and find_mixer(self.mixer_type).has_decays
 
     @property
     def rope_parameters_by_type(self) -> dict[str, dict | None]:
-        """`rope_parameters` of each layer type; `None` for those without rotary positions."""
+        """The `rope_parameters` of each layer type; `None` for types without rotary positions."""
         given = self.rope_parameters
         if given and any(name in LAYER_TYPES or isinstance(value, dict) for name, value in given.items()):
             return given
         return dict.fromkeys(self.layer_types_in_use, given)
 
     def rope_config(self, layer_type: str) -> "LionConfig | None":
-        """A copy for one layer type, for transformers' rotary functions; `None` if it has no rotary positions."""
+        """A copy with the `rope_parameters` of one layer type, `None` if it has no rotary positions."""
         parameters = self.rope_parameters_by_type[layer_type]
         if parameters is None:
             return None
@@ -440,8 +445,8 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
 
     def convert_rope_params_to_dict(self, **kwargs) -> dict:
         """
-        Called by transformers when a configuration is made, to fill in defaults. transformers' own method gives every
-        configuration rotary positions, and in some versions does not support parameters by layer type.
+        Fill in the defaults of `rope_parameters`; transformers calls this when it makes a configuration. Its own
+        method gives every configuration rotary positions, and some versions do not support parameters by layer type.
         """
         self.rope_parameters = copy.deepcopy(self.rope_parameters)
         for layer_type, parameters in self.rope_parameters_by_type.items():
@@ -453,7 +458,7 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
     @property
     def num_scans(self) -> int:
         """
-        Number of orders in which a linear layer scans patches: 2 (a curve and its transpose), or 1 in raster order.
+        Number of orders in which a linear layer scans tokens: 2 for a snake and its transpose, otherwise 1.
         """
         is_one_directional = self.has_linear_layers and self.head_directions == "alternate"
         sees_order = self.has_decays or is_one_directional

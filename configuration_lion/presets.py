@@ -1,13 +1,13 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Configurations by name: recommended ones, and the published ones (arXiv 2502.16249)."""
+"""Named configurations: the recommended and the published ones (arXiv 2502.16249)."""
 
 from typing import Any
 
 from .configuration_lion import LionConfig, published_fields
 
 
-# Sizes of the published MLPs. Recommended MLPs are gated and have three matrices instead of two: with two thirds of
-# the size, they have as many parameters.
+# The published sizes. The recommended MLPs are gated and have three matrices instead of two: with two thirds of the
+# intermediate size they have as many parameters.
 SIZES: dict[str, dict[str, Any]] = {
     "image-tiny": {"modality": "image", "hidden_size": 192, "num_attention_heads": 3, "intermediate_size": 768},
     "image-small": {"modality": "image", "hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536},
@@ -24,11 +24,11 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 GATED_SIZES = {1536: 1024, 3072: 2048, 4096: 2752}
 RECOMMENDED_SIZES = ("text-small", "text-base", "text-large", "image-small", "image-base")
-# Initial weights as BERT and ViT have them.
+# The standard deviation of initial weights in BERT and ViT.
 PUBLISHED = {"mixer_initializer_range": 0.02}
 PUBLISHED_SIZES = ("image-tiny", "image-small", "image-base", "text-base", "text-large")
 MIXERS = {"lit": "lit", "d": "decay", "s": "selective"}
-# Everything else is a default of LionConfig; docs/research/ablations.md changes one at a time.
+# All other fields keep the defaults of LionConfig; docs/research/ablations.md changes one at a time.
 PRESETS: dict[str, dict[str, Any]] = {
     f"lion-{size}": SIZES[size] | {"intermediate_size": GATED_SIZES[SIZES[size]["intermediate_size"]]}
     for size in RECOMMENDED_SIZES
@@ -42,20 +42,21 @@ PRESETS |= {
 
 def lion_preset(name: str, **overrides) -> LionConfig:
     """
-    A configuration by name: a recommended one, `lion-text-{small|base|large}` or `lion-image-{small|base}`, or a
+    Make a named configuration: a recommended one, `lion-text-{small|base|large}` or `lion-image-{small|base}`, or a
     published one, `lion-{lit|d|s}-{image-tiny|image-small|image-base|text-base|text-large}`.
+    docs/research/reproduce.md lists how the published ones differ from the sources, above all in the initial decays.
 
     Args:
         name: one of `PRESETS`, for example `"lion-text-base"`.
-        overrides: fields of `LionConfig` that replace those of the preset, for example `num_labels=10`. Fields that
-            depend on them change, too: the feature map of a published mixer, the size of an MLP with or without a
-            gate.
+        overrides: fields of `LionConfig` that replace those of the preset, for example `num_labels=10`. Two fields
+            follow them: `mixer_type` sets the published feature map, and `use_gated_mlp` sets an `intermediate_size`
+            with as many parameters.
 
     Returns:
         A new `LionConfig`, from which any LION class can be made.
 
     Raises:
-        ValueError: if there is no preset of this name, or no such field.
+        ValueError: if no preset has this name, or `overrides` names an unknown field.
 
     Example:
 

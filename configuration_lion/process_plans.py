@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-How transformers spreads a model over processes. It reads these plans from the configuration when it loads a model with
-`tp_plan` or FSDP2.
+The plans by which transformers distributes a model over processes. It reads them from the configuration when it loads
+a model with `tp_plan` or FSDP2.
 """
 
 from .checks import ConfigPart
@@ -14,11 +14,10 @@ class ProcessPlans(ConfigPart):
     @property
     def base_model_tp_plan(self) -> dict[str, str]:
         """
-        How transformers splits a layer among processes (tensor parallelism): the MLP by its inner features, attention
-        by heads, with the decays of each head. Attention is not split unless it is a concatenation of independent
-        heads: not with a LayerNorm over all heads, two scans with their own decays, or softmax layers; nor with a
-        learnt feature map or shared keys. Nor with a short convolution: transformers splits one of the last two
-        dimensions of a weight, and the channels of a convolution are the first.
+        The tensor-parallel plan of a layer. It splits the MLP by intermediate features, and attention by heads, with
+        the decays of each head. Attention is split only if its heads are independent: without a LayerNorm over all
+        heads, a second scan, softmax layers, a learnt feature map or shared keys. A short convolution also prevents
+        it: transformers can split the last two dimensions of a weight, and those of a convolution are the first.
         """
         plan = {"layers.*.mlp.up_proj": "colwise", "layers.*.mlp.down_proj": "rowwise"}
         if self.use_gated_mlp:
@@ -35,8 +34,8 @@ class ProcessPlans(ConfigPart):
 
     @base_model_tp_plan.setter
     def base_model_tp_plan(self, plan: dict[str, str]):
-        # Called by transformers 5.17 to add a rule for `embed_tokens`, which LION does not have. To override the plan
-        # use DistributedConfig(tp_plan=...).
+        # transformers 5.17 calls this to add a rule for `embed_tokens`, which LION does not have. Users override the
+        # plan by DistributedConfig(tp_plan=...).
         pass
 
     @property

@@ -1,8 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The names of mixers and feature maps, and what a configuration asks of them. Classes take the place of what stands here
-when their file is imported (`register_mixer` in modeling_lion/mixers/mixer.py, `register_feature_map` in
-modeling_lion/mixers/feature_map.py); others enter themselves.
+The registry of mixers and feature maps, with the traits that a configuration reads. When the file of a class is
+imported, the class replaces its entry here or adds one (`register_mixer` in modeling_lion/mixers/mixer.py,
+`register_feature_map` in modeling_lion/mixers/feature_map.py).
 """
 
 from collections.abc import Callable
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 @dataclass(frozen=True)
 class MixerTraits:
     """
-    What a configuration asks of a mixer, attributes of the class `Mixer`: instead of the class where only the
-    configuration was imported.
+    The attributes of the class `Mixer` that a configuration reads. They stand for the class in a process that has
+    imported the configuration only.
     """
 
     is_linear: bool = False
@@ -34,10 +34,10 @@ class FeatureMap(NamedTuple):
     A feature map φ.
 
     Attributes:
-        function: of vectors of the heads, `(..., head_dim)`; or the class of a module with weights, which is
-            constructed with the number of heads and their dimension, once for queries and once for keys. `None` where
-            only the configuration was imported.
-        is_positive: whether no score is 0 or below, so that outputs can be divided by a sum of scores.
+        function: maps the vectors of the heads, `(..., head_dim)`; or the class of a module with weights, constructed
+            as `function(num_heads, head_dim)`, once for queries and once for keys. `None` if only the configuration
+            was imported.
+        is_positive: whether every score φ(q)·φ(k) is above 0, so that outputs can be divided by a sum of scores.
         is_learnt: whether it has weights.
     """
 
@@ -46,11 +46,11 @@ class FeatureMap(NamedTuple):
     is_learnt: bool
 
 
-# What every `LinearMixer` has.
+# The traits of every `LinearMixer`.
 LINEAR = MixerTraits(
     is_linear=True, has_scans=True, has_rotary_positions=True, choices={"normalization": ("sum", "none")}
 )
-# The class of each mixer by name, or its `MixerTraits`.
+# By name: the class of a mixer, or its `MixerTraits`.
 MIXERS: dict[str, Any] = {
     "lit": replace(LINEAR, tensor_parallel_plan={}),
     "decay": replace(LINEAR, has_decays=True, tensor_parallel_plan={"decay.bias": "colwise", "decay": "local_params"}),
@@ -77,14 +77,14 @@ FEATURE_MAPS: dict[str, FeatureMap] = {
 
 
 def find_mixer(name: str) -> Any:
-    """The class of a mixer, or its `MixerTraits`; a ValueError for a name that nobody has registered."""
+    """The class of a mixer, or its `MixerTraits`. Raises a ValueError if the name is not registered."""
     if name not in MIXERS:
         raise ValueError(unknown("mixer_type", name, MIXERS, "register_mixer"))
     return MIXERS[name]
 
 
 def find_feature_map(name: str) -> FeatureMap:
-    """A feature map; a ValueError for a name that nobody has registered."""
+    """The feature map of this name. Raises a ValueError if the name is not registered."""
     if name not in FEATURE_MAPS:
         raise ValueError(unknown("feature_map", name, FEATURE_MAPS, "register_feature_map"))
     return FEATURE_MAPS[name]

@@ -1,7 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""
-What LION adds to saving a configuration: the code that loads it, beside it, and an `auto_map` that names its classes.
-"""
+"""Saves a configuration with the code that loads it and an `auto_map` that names the classes in that code."""
 
 import os
 from collections.abc import Callable
@@ -11,8 +9,8 @@ from .checks import ConfigPart
 from .registry import find_feature_map, find_mixer
 
 
-# The model class of each Auto class, by modality. It is saved in config.json (`auto_map`) for processes without this
-# package. If several Auto classes have the same model, the last one is the usual one.
+# The model class of each Auto class, by modality. config.json stores them as `auto_map`, for processes without this
+# package. If several Auto classes have the same model class, the last one is its default.
 AUTO_MODELS = {
     "text": {
         "AutoModelForPreTraining": "LionForMaskedLM",
@@ -37,13 +35,13 @@ AUTO_MODELS = {
 class SavedWithCode(ConfigPart):
     """Saves a configuration with the code that loads it."""
 
-    # Writes the code of the model into a folder; `None` if the code itself was loaded from such a folder.
+    # Writes the code of the model into a folder; `None` in code that was itself loaded from such a folder.
     write_code: ClassVar[Callable | None] = None
 
     def save_pretrained(self, save_directory: str | os.PathLike, **kwargs):
         """
-        `PreTrainedConfig.save_pretrained`, with an `auto_map` of all classes for this modality and, from the installed
-        package, with the code that it refers to.
+        `PreTrainedConfig.save_pretrained`. It adds an `auto_map` of all classes for this modality; the installed
+        package also writes the code that the map refers to.
         """
         ours = {"AutoConfig": "configuration_lion.LionConfig"}
         ours |= {name: f"modeling_lion.{model}" for name, model in AUTO_MODELS[self.modality].items()}
@@ -52,7 +50,7 @@ class SavedWithCode(ConfigPart):
             parts = find_mixer(self.mixer_type), find_feature_map(self.feature_map).function
             ours = self.write_code(save_directory, parts, ours)
             given = {k: v for k, v in given.items() if v.split(".")[-1] != ours.get(k, "").split(".")[-1]}
-        # Keep other classes. "user/repo--modeling_lion.X", from a download, now refers to the code that is saved here.
+        # Keep other entries. "user/repo--modeling_lion.X", of a download, now refers to the code that is saved here.
         if auto_map := ours | {k: v for k, v in given.items() if v.split("--")[-1] != ours.get(k)}:
             self.auto_map = auto_map
         super().save_pretrained(save_directory, **kwargs)

@@ -1,6 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The command `lion` (cli.py), and what stands above all other packages: they do not import this one.
+The command `lion` (cli.py) and its larger parts. This package imports the others, and none of them imports it.
 
     export/     `lion export`: graphs for ONNX Runtime and OpenVINO
     serve/      `lion serve`: encoders, classifiers and rerankers over HTTP
@@ -10,7 +10,7 @@ The command `lion` (cli.py), and what stands above all other packages: they do n
 from importlib import import_module
 
 
-# Imported when first asked for: `lion --help` should not wait for torch.
+# Imported at first use: `lion --help` should not wait for torch.
 _MODULES = {
     "build_app": ".app.page",
     "launch_app": ".app.page",

@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The command `lion check`: whether an encoder computes the same for a text wherever it stands. For any encoder, sentence
-encoder or classifier of texts, and the graph of one beside it.
+The command `lion check`: check that an encoder gives a text the same result alone, in batches, padded and saved. It
+takes any encoder, sentence encoder or classifier of texts, and its exported graph.
 """
 
 import argparse
@@ -9,13 +9,13 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from hub_upload_lion.checkpoint import no_progress_bars
 from hub_upload_lion.verify import summary, verify_checkpoint
-from retrieval_lion.encoders import SentenceEncoder, tokens_cut
+from retrieval_lion.encoders import NO_LIMIT, SentenceEncoder, tokens_cut
 from retrieval_lion.passages import special_tokens
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
@@ -23,16 +23,15 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 
 from modeling_lion.linearized.config import is_lion
 
-from .export.exported import FILES, ExportedModel
+from .export.exported import ExportedModel
 from .serve.loading import Files
 
 
-LONGEST = 1026  # tokens that are tried, where a model has no limit of its own or a larger one
-NO_LIMIT = 10**9
-# Differences relative to the largest number of an output: those of float32 in another order of sums are a tenth of
-# the first; the mistakes to be found are tens of times the first.
+LONGEST = 1026  # tokens of the longest text to try, unless the model's own limit is lower
+# Differences relative to the largest number of an output. Sums in another order, in float32, differ by a tenth of the
+# first tolerance; the mistakes to find are tens of times larger than it.
 TOLERANCES = {"float32": 1e-4, "bfloat16": 0.1, "float16": 0.02}
-# Fields of configurations with a length at which something changes.
+# Fields of configurations with a length at which the computation changes.
 WINDOWS = ("sliding_window", "local_attention", "attention_window", "lion_window", "lion_exact_length", "chunk_size")
 TEXT = "The lion sleeps in the tall grass, and at night the pride hunts beside the river. "
 
@@ -40,14 +39,14 @@ TEXT = "The lion sleeps in the tall grass, and at night the pride hunts beside t
 @dataclass
 class Finding:
     """
-    What a check found.
+    The result of a check.
 
     Attributes:
-        check: its name.
-        status: "holds", "fails", or "note" for what is to be known and no fault.
+        check: the name of the check.
+        status: "holds", "fails", or "note" for a property that is not a fault.
         error: the largest difference, relative to the largest number of an output; `None` if nothing was compared.
         smallest: the smallest input that fails.
-        detail: a sentence.
+        detail: a sentence for the user.
     """
 
     check: str
@@ -63,7 +62,7 @@ class Subject:
 
     Args:
         source: a folder or a name on the Hub.
-        dtype: of the weights.
+        dtype: dtype of the weights.
         attn_implementation: by default the model's own.
     """
 
@@ -85,11 +84,11 @@ class Subject:
 
     @property
     def limit(self) -> int:
-        """The most tokens that its tokenizer keeps, `NO_LIMIT` for all."""
+        """The most tokens that the tokenizer keeps; `NO_LIMIT` if it keeps all."""
         return min(self.tokenizer.model_max_length or NO_LIMIT, NO_LIMIT)
 
     def rows(self, lengths: Sequence[int]) -> list[list[int]]:
-        """Token ids of a text of each length, special tokens included; the same for the same length."""
+        """Make token ids of a text of each length, with special tokens. Equal lengths give equal texts."""
         prefix, suffix = special_tokens(self.tokenizer)
         words = self.tokenizer(TEXT, add_special_tokens=False)["input_ids"]
         found = []
@@ -101,7 +100,7 @@ class Subject:
         return found
 
     def features(self, rows: Sequence[list[int]], side: str) -> dict[str, Tensor]:
-        """Inputs of a batch that is padded on a side."""
+        """Make the inputs of a batch, padded on `side`."""
         width = max(map(len, rows))
         pad = self.tokenizer.pad_token_id or 0
         fill = lambda row, value: [value] * (width - len(row))
@@ -113,7 +112,7 @@ class Subject:
         return {name: torch.tensor(values) for name, values in inputs.items()}
 
     def outputs(self, rows: Sequence[list[int]], side: str = "right", network: Callable | None = None) -> list[Tensor]:
-        """For each text its vector, its logits or the hidden states of its tokens, float32; of a `network` as well."""
+        """Return for each text its vector, logits or hidden states, float32; of `network` instead, if given."""
         inputs = self.features(rows, side)
         with torch.inference_mode():
             if self.encoder is not None and network is None:
@@ -132,14 +131,14 @@ class Subject:
 
 
 def difference(found: Tensor, expected: Tensor, scale: float) -> float:
-    """The largest difference, relative to the largest number, at least `scale`; infinite for NaN and other shapes."""
+    """Return the largest difference relative to the largest number (at least `scale`); inf for NaN or other shapes."""
     if found.shape != expected.shape or not found.isfinite().all():
         return float("inf")
     return float((found - expected).abs().max() / expected.abs().max().clamp(min=scale))
 
 
 def lengths_of(config, longest: int, fewest: int) -> list[int]:
-    """Lengths around windows, powers of two and limits, from `fewest` to `longest`."""
+    """Return the lengths to try: around windows, powers of two and limits, from `fewest` to `longest`."""
     borders = [2**n for n in range(2, 11)] + [longest]
     for part in (config, getattr(config, "text_config", None)):
         values = (getattr(part, name, None) for name in WINDOWS)
@@ -155,8 +154,8 @@ class Checks:
 
     Args:
         source: as `Subject` takes it.
-        graph: folder of the graph of the model, which is compared with it.
-        seconds: after which no longer texts are tried.
+        graph: folder of the model's graph, to compare with the model.
+        seconds: time after which no longer texts are tried.
     """
 
     def __init__(self, source: str, graph: str | None, seconds: float, attn_implementation: str | None = None):
@@ -167,17 +166,17 @@ class Checks:
         self.longest = min(self.subject.limit, LONGEST)
         self.lengths = lengths_of(self.subject.config, self.longest, len(prefix) + len(suffix) + 1)
         self.alone: dict[int, Tensor] = {}
-        self.scale = 1e-6  # the largest number of an output
+        self.scale = 1e-6  # the largest number of all outputs
 
     def expected(self, length: int) -> Tensor:
-        """The output for the text of a length, alone."""
+        """Return the output for the text of this length, computed alone."""
         if length not in self.alone:
             (self.alone[length],) = self.subject.outputs(self.subject.rows([length]))
             self.scale = max(self.scale, float(self.alone[length].abs().max()))
         return self.alone[length]
 
     def compare(self, name: str, pairs: Iterator[tuple[str, Tensor, Tensor]], tolerance: float) -> Finding:
-        """A finding of inputs, the smallest first: the name of each, what is found and what is expected."""
+        """Compare outputs. `pairs` has the name of an input, what is found and what is expected, smallest first."""
         finding = Finding(name, error=0.0)
         try:
             for about, found, expected in pairs:
@@ -185,14 +184,14 @@ class Checks:
                 finding.error = max(finding.error, error)
                 if error > tolerance and finding.smallest is None:
                     finding.status, finding.smallest = "fails", about
-        except Exception as error:  # of the model of somebody else: what it raises is what was found
+        except Exception as error:  # the model may be anybody's code: what it raises is the finding
             finding.status, finding.error = "fails", None
             finding.smallest = finding.smallest or getattr(self, "at", None)
             finding.detail = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         return finding
 
     def share(self, part: float) -> Iterator[int]:
-        """Lengths, the shortest first, until a part of the time that is left is over."""
+        """Yield the lengths, shortest first, until a part of the remaining time is over."""
         stop = time.monotonic() + part * max(1.0, self.stop - time.monotonic())
         for length in self.lengths:
             if time.monotonic() > stop and length > 64:
@@ -201,7 +200,7 @@ class Checks:
             yield length
 
     def beside(self, side: str, network: Callable | None = None) -> Iterator[tuple[str, Tensor, Tensor]]:
-        """Each text beside a longer one, padded on a side, and alone."""
+        """Yield outputs for each text beside a longer one, padded on `side`, and alone."""
         for length in self.share(0.3):
             other = min(self.longest, length + max(5, length // 3))
             if other > length:
@@ -209,7 +208,7 @@ class Checks:
                 yield f"{length} tokens beside {other}", found, self.truth(length, network)
 
     def truth(self, length: int, network: Callable | None) -> Tensor:
-        """What torch gives for a text alone, of the network without further modules if another one is compared."""
+        """Return torch's output for a text alone; without the modules behind the network if `network` is compared."""
         if network is None or self.subject.encoder is None:
             return self.expected(length)
         return self.subject.outputs(self.subject.rows([length]), network=self.subject.network)[0]
@@ -234,7 +233,7 @@ class Checks:
         return self.compare("another order", pairs(), TOLERANCES["float32"])
 
     def another(self, name: str, make: Callable[[], Subject], tolerance: float, part: float = 0.2) -> Finding:
-        """The model, loaded in another way."""
+        """Compare the model with a copy that is loaded in another way."""
 
         def pairs():
             self.at = None
@@ -246,7 +245,7 @@ class Checks:
 
     def eager(self) -> Finding | None:
         used = self.subject.config._attn_implementation
-        if used == "eager" or is_lion(self.subject.config):  # of a LION, "eager" is one of the kernels
+        if used == "eager" or is_lion(self.subject.config):  # "eager" is one of the kernels of a LION
             return None
         finding = self.another(
             f"{used} as eager attention",
@@ -298,15 +297,15 @@ class Checks:
         finding = self.compare("long texts", ((self.at, x, x) for x in map(read, rows)), 1.0)
         if finding.status == "holds":
             finding.status, finding.error = "note", None
-            finding.detail = f"cut at {limit:,} tokens without a word."
+            finding.detail = f"cut at {limit:,} tokens without a warning."
             if self.subject.encoder is not None:
                 lost = int(tokens_cut(self.subject.encoder, [text])[0])
                 finding.detail += f" A text of {limit + lost:,} loses {lost:,}."
         return finding
 
     def cost(self) -> Finding:
-        """One long text among seven short ones: what their padding costs."""
-        longest = min(max(self.alone, default=8), 256)  # of those that it could read
+        """Measure what padding costs for one long text among seven short ones."""
+        longest = min(max(self.alone, default=8), 256)  # a length that the model could read
         rows = self.subject.rows([8] * 7 + [longest])
         seconds = []
         for batches in ([rows], [rows[:7], rows[7:]]):
@@ -316,11 +315,13 @@ class Checks:
             seconds.append(time.process_time() - begin)
         times = seconds[0] / max(seconds[1], 1e-9)
         return Finding(
-            "mixed lengths", "note", detail=f"7 × 8 and {longest} tokens in one batch cost {times:.1f} × two."
+            "mixed lengths",
+            "note",
+            detail=f"7 × 8 and {longest} tokens: one batch takes {times:.1f} × as long as two.",
         )
 
     def dtypes(self) -> Iterator[Finding]:
-        """Other number formats; of a LION all kernels in each of them, beside float64, as `lion verify` does it."""
+        """Compare other dtypes with float32. For a LION, compare all kernels in each dtype, as `lion verify` does."""
         if not is_lion(self.subject.config):
             for dtype in ("bfloat16", "float16"):
                 yield self.another(dtype, lambda dtype=dtype: Subject(self.source, dtype), TOLERANCES[dtype], part=0.1)
@@ -352,7 +353,7 @@ class Checks:
         yield self.compare(f"the graph, padded {side}", self.beside(side, graph), tolerance)
 
     def run(self) -> Iterator[Finding]:
-        """All findings, as they are made."""
+        """Run all checks, and yield each finding as it is made."""
         yield self.padding("right")
         yield self.padding("left")
         yield self.order()
@@ -364,39 +365,25 @@ class Checks:
         yield self.cost()
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """No bars of weights that are loaded."""
-    from transformers.utils import logging
-
-    was_enabled = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            logging.enable_progress_bar()
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="folder or Hub repository of an encoder, a sentence encoder or a classifier")
-    parser.add_argument(
-        "--graph", help="folder of its graph (`lion export`), to compare (default: that in the folder)"
-    )
+    parser.add_argument("--graph", help="folder of its graph (`lion export`) to compare (default: the model's folder)")
     parser.add_argument("--attn_implementation", metavar="NAME", help="such as lion_local (default: the model's own)")
     parser.add_argument(
-        "--seconds", type=float, default=100, help="after which no longer texts are tried (default: %(default)s)"
+        "--seconds",
+        type=float,
+        default=100,
+        help="seconds after which no longer texts are tried (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print a JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command; 1 if a check fails."""
+    """Run the command. Returns 1 if a check fails, else 0."""
     if args.seconds <= 0:
         raise ValueError(f"--seconds is {args.seconds:g}: give more than 0.")
-    has_graph = Path(args.model).is_dir() and any((Path(args.model) / name).is_file() for name in FILES.values())
-    graph, findings = args.graph or (args.model if has_graph else None), []
-    with quiet():
+    graph, findings = args.graph or (args.model if Files(args.model).is_exported else None), []
+    with no_progress_bars():
         checks = Checks(args.model, graph, args.seconds, args.attn_implementation)
         lengths = checks.lengths
         if not args.json:

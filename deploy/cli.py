@@ -8,8 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 
-# The module of each command, with `add_arguments(parser)` and `run(args)`, imported only when it is called. `run`
-# gives the exit code, or nothing for success.
+# The module of each command, with `add_arguments(parser)` and `run(args)`. It is imported only if the command is
+# called. `run` returns the exit code, or `None` for success.
 COMMANDS = {
     "bundle": (
         "hub_upload_lion.publish.bundle",
@@ -20,7 +20,7 @@ COMMANDS = {
         "hub_upload_lion.verify",
         "measure how well the kernels agree on a checkpoint, and report decays and denominators",
     ),
-    "check": (".check", "try an encoder on texts alone, beside others, padded, in other dtypes, saved and as a graph"),
+    "check": (".check", "compare an encoder with itself: in batches, padded, in other dtypes, saved and as a graph"),
     "export": (".export.export_checkpoint", "write a graph for ONNX Runtime or OpenVINO, and compare it with torch"),
     "app": (
         ".app.page",
@@ -34,7 +34,7 @@ COMMANDS = {
     "search": ("retrieval_lion.search.command", "find passages of your files by meaning, offline"),
     "embed": ("retrieval_lion.embed.command", "write the vectors of a corpus, in one process or on a cluster (Ray)"),
 }
-# Commands that read checkpoints in this process, and so those with mixers from files of the user.
+# Commands that load checkpoints in this process, so that users may bring files with mixers.
 WITH_MIXERS = {"app", "bundle", "check", "convert", "export", "upload", "verify"}
 
 
@@ -43,10 +43,10 @@ def main(arguments: list[str] | None = None) -> int:
     Run the command `lion`.
 
     Args:
-        arguments: the command line without the program's name; that of the process if not given.
+        arguments: the command line without the program's name; by default that of the process.
 
     Returns:
-        The exit code: 0 for success, 1 for a failure that was explained, 130 after Ctrl-C.
+        The exit code: 0 for success, 1 for an error with a message, 130 after Ctrl-C.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     parser = argparse.ArgumentParser(
@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
     source = missing_source(args)
     missing = source and f"There is no file or folder {source}"
     if source and (Path(source).is_absolute() or source.startswith((".", "~")) or source.count("/") > 1):
-        print(f"lion {args.command}: {missing}.", file=sys.stderr)  # nor can the Hub have such a name
+        print(f"lion {args.command}: {missing}.", file=sys.stderr)  # the Hub cannot have such a name either
         return 1
     if missing:
         print(f"{missing}: it is looked for on the Hugging Face Hub.", file=sys.stderr, flush=True)
@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
         if mixers:
             import_module("modeling_lion.mixers.import_mixers").import_mixers(mixers)
         return args.run(args) or 0
-    except (ValueError, OSError, ImportError) as error:  # of a package that is not installed, as Pillow
+    except (ValueError, OSError, ImportError) as error:  # ImportError if a package such as Pillow is not installed
         is_of_file = not missing or type(error) in (FileExistsError, FileNotFoundError)
         cause = "" if is_of_file else f"{missing}, so it was looked for on the Hugging Face Hub: "
         print(f"lion {args.command}: {cause}{error}", file=sys.stderr)
@@ -88,7 +88,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def missing_source(args: argparse.Namespace) -> str:
-    """The checkpoint if it is no local file or folder, else "": the Hub's errors may not name it."""
+    """Return the checkpoint if it is not a local file or folder, else "". Errors of the Hub may not name it."""
     source = next((getattr(args, x) for x in ("checkpoint", "model", "source") if hasattr(args, x)), None)
     return "" if source is None or Path(source).exists() else str(source)
 

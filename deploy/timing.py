@@ -10,8 +10,8 @@ import torch
 
 def cpu_seconds(calls: dict[str, Callable[[], object]], repeats: int, budget: float = math.inf) -> dict[str, list]:
     """
-    Seconds of CPU time per call with one thread, which other processes disturb least. Calls take turns, so that a
-    change of the machine's speed affects all of them. No further round begins after `budget` seconds.
+    Measure the seconds of CPU time of each call, with one thread, which other processes disturb least. Calls take
+    turns, so that a change of the machine's speed affects all of them. No round begins after `budget` seconds.
     """
     seconds = {name: [] for name in calls}
     threads = torch.get_num_threads()

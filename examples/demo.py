@@ -1,11 +1,11 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The main job on real input, offline, on a CPU, in minutes: search with a trained encoder, then train, fine-tune, save,
-reload in every kernel, and draw.
+Try LION on real input, offline, on a CPU, in minutes: search with a trained encoder, train, save, compare the kernels,
+and draw.
 
     python examples/demo.py --output_dir outputs/demo
 
-Text: the docstrings of this Python installation. Images: scikit-learn's handwritten digits. Everything is made anew.
+Text: the docstrings of this Python installation. Images: scikit-learn's digits. Each run starts from nothing.
 """
 
 import argparse
@@ -13,8 +13,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +24,7 @@ import run_image_classification
 import run_mlm
 import torch
 import training_lion.scripts  # noqa: F401 (before transformers, which it makes quiet)
+from hub_upload_lion.verify import print_table, verification_table, verify_checkpoint
 from PIL import Image
 from retrieval_lion.documents import STANDARD_LIBRARY
 from retrieval_lion.search.command import lines_of
@@ -73,8 +72,8 @@ DIGITS_CONFIG = (
 
 def use_idle_threads() -> None:
     """
-    As many threads as cores are idle now: two on one core wait for each other, and a step takes ten times as long as
-    with one. OMP_NUM_THREADS, if it is set, stays.
+    Use as many threads as cores are idle now: two threads on one core wait for each other, and a step takes ten times
+    as long as with one. If OMP_NUM_THREADS is set, nothing changes.
     """
     threads, cores = torch.get_num_threads(), psutil.cpu_count()
     if "OMP_NUM_THREADS" not in os.environ:
@@ -82,7 +81,6 @@ def use_idle_threads() -> None:
         idle = max(1, min(threads, round(cores - busy)))
         print(f"Other programs use {busy:.1f} of {cores} cores: computing with {idle} of {threads} threads.")
         torch.set_num_threads(idle)
-        os.environ["OMP_NUM_THREADS"] = str(idle)  # for the process of part 3
 
 
 def heading(text: str) -> None:
@@ -90,7 +88,7 @@ def heading(text: str) -> None:
 
 
 def empty_folder(path: Path) -> None:
-    """Make `path` an empty folder; refuse to clear one that the demo did not make."""
+    """Make `path` an empty folder. Exits if it has files and was not made by the demo."""
     if path.exists():
         if not path.is_dir() or (any(path.iterdir()) and not (path / MARKER).exists()):
             raise SystemExit(f"{path} is there already and was not made by the demo: give another --output_dir.")
@@ -100,7 +98,7 @@ def empty_folder(path: Path) -> None:
 
 
 def unigram_baseline(trainer: Trainer) -> dict[str, float]:
-    """Loss and accuracy on the masked held-out tokens of the best guess that does not look at the text around them."""
+    """Return loss and accuracy, on the masked held-out tokens, of the best guess that ignores the text around them."""
     special = trainer.processing_class.all_special_ids
     counts = np.zeros(len(trainer.processing_class))
     for batch in trainer.train_dataset.iter(batch_size=1000):
@@ -120,8 +118,8 @@ def unigram_baseline(trainer: Trainer) -> dict[str, float]:
 @torch.no_grad()
 def losses_by_length(trainer: Trainer, longest: int, max_tokens: int) -> dict[int, float]:
     """
-    Loss on the same masked held-out tokens, read in windows of the length of the training and of twice it, four times
-    it, …: text that runs on from window to window, so that longer ones have more to go by.
+    Return the loss on the same masked held-out tokens, read in windows of the training length, twice that, four times
+    that, and so on. The text runs on from window to window, so longer windows have more context.
     """
     batches = list(trainer.get_eval_dataloader())
     input_ids, labels = (torch.cat([batch[name] for batch in batches]) for name in ("input_ids", "labels"))
@@ -139,7 +137,7 @@ def losses_by_length(trainer: Trainer, longest: int, max_tokens: int) -> dict[in
 
 
 def held_out_sentences(file: str, count: int, seed: int = 1) -> list[tuple[str, str]]:
-    """Sentences of a file with one whole word replaced by [MASK], and that word."""
+    """Draw sentences of a file, with one word replaced by [MASK], and that word."""
     generator = np.random.default_rng(seed)
     sentences = [line.strip() for line in Path(file).read_text(encoding="utf-8").splitlines()]
     sentences = [s for s in sentences if re.fullmatch(r"[A-Z][a-z]+( [a-z]+,?)+\.", s) and 9 <= len(s.split()) <= 15]
@@ -165,7 +163,7 @@ def search_part(output: Path, model: str | Path, seconds: float) -> dict:
         print("\n".join(["", *lines_of(query, last["answers"])]))
         found[query] = last["answers"]
         request["seconds"] = 0  # the first query has read
-    print("\nyour own queries: python examples/search.py")
+    print("\nyour own queries: lion search --package stdlib")
     return {"texts": last["progress"][0], "answers": found}
 
 
@@ -214,7 +212,7 @@ def text_part(output: Path, effort: Effort) -> tuple[dict, Trainer]:
 
 
 def write_digits(folder: Path) -> None:
-    """scikit-learn's 1797 scans of handwritten digits, 8 x 8, as an image folder; a quarter is held out."""
+    """Write scikit-learn's 1797 scans of handwritten digits, 8 x 8, as an image folder; a quarter is held out."""
     digits = load_digits()
     indices = np.arange(len(digits.target))
     parts = train_test_split(indices, test_size=0.25, random_state=0, stratify=digits.target)
@@ -260,15 +258,16 @@ def image_part(output: Path, epochs: int) -> dict:
     return figures
 
 
-def kernel_part(output: Path, validation_file: str) -> dict:
-    heading("3  Reload both in a fresh process, once per kernel")
-    report = output / "kernels.json"
-    command = [sys.executable, str(Path(__file__).with_name("compare_kernels.py")), "--output_file", str(report)]
-    command += ["--model", str(output / "mlm"), "--model", str(output / "image-classification")]
-    command += ["--text_file", validation_file, "--image_dir", str(output / "digits" / "validation")]
-    environment = {**os.environ, "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-    subprocess.run(command, check=True, env=environment)
-    return json.loads(report.read_text())
+def kernel_part(output: Path, validation_file: str) -> dict[str, float]:
+    heading("3  Reload both in every kernel")
+    errors = {}
+    for name, folder, file in (("text", "mlm", validation_file), ("digits", "image-classification", None)):
+        found = verify_checkpoint(output / folder, file=file, dtypes=("float32",))
+        print_table(verification_table(found))
+        if not found.passed:
+            raise SystemExit(f"The kernels of {output / folder} do not agree: `lion verify` shows more.")
+        errors[name] = max(error.error for error in found.errors)
+    return errors
 
 
 def picture_part(output: Path, text: dict, mlm_trainer: Trainer) -> list[str]:
@@ -285,29 +284,21 @@ def picture_part(output: Path, text: dict, mlm_trainer: Trainer) -> list[str]:
 
 
 def main(args: list[str] | None = None) -> dict:
-    """Run the demo; the summary comes back, and is in `summary.json` in the output folder."""
+    """Run the demo. Returns the summary, which is also written to `summary.json` in the output folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output_dir", type=Path, default=Path("outputs/demo"), help="emptied first")
     parser.add_argument("--full", action="store_true", help="train longer: 800 text steps on 8 MB, 20 digit epochs")
-    parser.add_argument(
-        "--text_steps", type=int, help=f"training steps of the text model (default: {SHORT.text_steps})"
-    )
-    parser.add_argument("--digits_epochs", type=int, help=f"passes over the digits (default: {SHORT.digits_epochs})")
-    parser.add_argument("--max_bytes", type=int, help=f"bytes of docstrings (default: {SHORT.max_bytes:,})")
     parser.add_argument("--search_model", default=default_model(), help="folder of the encoder that searches")
-    parser.add_argument("--search_seconds", type=float, default=10, help="for reading texts to search, at most")
     arguments = parser.parse_args(args)
-    given = {name: x for name, x in vars(arguments).items() if name in Effort._fields and x is not None}
-    effort = (FULL if arguments.full else SHORT)._replace(**given)
+    effort = FULL if arguments.full else SHORT
     check_source(arguments.search_model)
     datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False  # the one request that reading local images would make
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # else it warns when part 3 starts its process
     start = time.perf_counter()
     output = arguments.output_dir
     empty_folder(output)
     use_idle_threads()
 
-    found = search_part(output, arguments.search_model, arguments.search_seconds)
+    found = search_part(output, arguments.search_model, seconds=10)
     text, mlm_trainer = text_part(output, effort)
     image = image_part(output, effort.digits_epochs)
     kernels = kernel_part(output, text["validation_file"])
@@ -323,14 +314,13 @@ def main(args: list[str] | None = None) -> dict:
         "pictures": files,
     }
     (output / "summary.json").write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    differences = [max(report["differences"].values()) for report in kernels.values()]
     heading(f"Summary ({seconds / 60:.1f} minutes)")
     print(f"{'':34}{'LION':>9}{'unigram':>10}")
     print(f"{'masked tokens, held-out loss':34}{text['loss']:9.3f}{text['unigram_loss']:10.3f}")
     print(f"{'masked tokens, held-out accuracy':34}{text['accuracy']:9.1%}{text['unigram_accuracy']:10.1%}")
     print(f"{'digits, held-out accuracy':34}{image['accuracy']:9.1%}")
-    for name, difference in zip(("text", "digits"), differences, strict=True):
-        print(f"{'kernels differ at most by, ' + name:34}{difference:9.1e}")
+    for name, error in kernels.items():
+        print(f"{'largest error of a kernel, ' + name:34}{error:9.1e}")
     print("pictures: " + ", ".join(files))
     print(f"all figures: {output / 'summary.json'}")
     return summary

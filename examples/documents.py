@@ -1,6 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Documents with names, one JSON object a line, for train_passages.py: {"name": …, "text": …}.
+Collect documents with names for train_passages.py, one JSON object per line: {"name": …, "text": …}.
 
     python examples/documents.py --output_file documents.jsonl --folder ~/notes          # .txt, .md and .rst files
     python examples/documents.py --output_file documents.jsonl --package numpy scipy     # docstrings, by module
@@ -30,7 +30,7 @@ from retrieval_lion.documents import TEXT_FILES, files_of_folder, files_of_packa
 from tqdm import tqdm
 
 
-# Of source distributions: where guides are, and files that are none.
+# Source distributions: where guides are, and files that are not guides.
 GUIDES = re.compile(r"(^|/)(docs?|documentation|manual|guide)s?/", re.IGNORECASE)
 NO_GUIDES = re.compile(
     r"licen[cs]e|changelog|changes|release|history|requirements|authors|whatsnew|news", re.IGNORECASE
@@ -46,7 +46,7 @@ class NamedText(NamedTuple):
 
 def documents_of_folder(folder: str | Path) -> Iterator[NamedText]:
     """
-    Text files in a folder and below, as `lion search` finds them, by their headings or names.
+    Yield the text files in a folder and its subfolders, as `lion search` finds them, named by headings or files.
 
     Raises:
         FileNotFoundError: if there is no such folder.
@@ -64,7 +64,7 @@ def documents_of_folder(folder: str | Path) -> Iterator[NamedText]:
 
 def documents_of_package(package: str) -> Iterator[NamedText]:
     """
-    The docstrings of each module of an installed package, with the names of what they are of.
+    Yield the docstrings of each module of an installed package, with the names of classes and functions.
 
     Raises:
         ValueError: if no Python files of that import name are installed.
@@ -82,7 +82,7 @@ def documents_of_package(package: str) -> Iterator[NamedText]:
 
 def documents_of_source(package: str, cache_dir: Path) -> Iterator[NamedText]:
     """
-    The guides in the source distribution of a package, which pip downloads.
+    Yield the guides in the source distribution of a package, which pip downloads.
 
     Raises:
         RuntimeError: if pip finds none, or if it has no guides.
@@ -107,7 +107,7 @@ def documents_of_source(package: str, cache_dir: Path) -> Iterator[NamedText]:
 def guides_of_packages(
     packages: Iterable[str], cache_dir: Path, at_most: int, characters: tuple[int, int]
 ) -> list[NamedText]:
-    """At most so many guides of each package, at random, whose length is in a range (`documents_of_source`)."""
+    """Draw up to `at_most` guides of each package (`documents_of_source`) whose length is in a range."""
     chosen = []
     for package in packages:
         found = list(without_repeats(documents_of_source(package, cache_dir), characters))
@@ -116,7 +116,7 @@ def guides_of_packages(
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """The guides of a source distribution, into a folder."""
+    """Unpack the guides of a source distribution into a folder."""
     folder.mkdir(parents=True)
     if archive.suffix == ".zip":
         with zipfile.ZipFile(archive) as file:
@@ -131,7 +131,7 @@ def is_guide(path: str) -> bool:
 
 
 def documents_of_manuals(folder: str | Path, limit: int) -> Iterator[NamedText]:
-    """So many English manual pages below a folder, at random, as `man` formats them."""
+    """Draw up to `limit` English manual pages below a folder, and format them with `man`."""
     files = [file for section in MANUAL_SECTIONS for file in sorted(Path(folder, f"man{section}").glob("*.gz"))]
     files = [file for file in files if not file.is_symlink() and not file.name.startswith("gcloud")]
     random.Random(0).shuffle(files)
@@ -147,7 +147,7 @@ def documents_of_manuals(folder: str | Path, limit: int) -> Iterator[NamedText]:
 
 
 def documents_of_pod(folder: str | Path) -> Iterator[NamedText]:
-    """Documentation of Perl in .pod, .pm and .pl files of a folder and below, each paragraph on a line."""
+    """Yield the documentation in .pod, .pm and .pl files of a folder and its subfolders, a paragraph on each line."""
     for path in sorted(x for x in Path(folder).rglob("*.p[odml]*") if x.is_file() and not x.is_symlink()):
         paragraphs, is_text = [], False
         for paragraph in re.split(r"\n\s*\n", path.read_text(encoding="utf-8", errors="replace")):
@@ -162,7 +162,7 @@ def documents_of_pod(folder: str | Path) -> Iterator[NamedText]:
 
 
 def without_repeats(documents: Iterable[NamedText], characters: tuple[int, int]) -> Iterator[NamedText]:
-    """Documents whose length is in a range, and at most half of whose paragraphs were in an earlier one."""
+    """Yield the documents whose length is in a range, if at most half of their paragraphs occurred before."""
     seen: set[int] = set()
     for document in documents:
         if characters[0] <= len(document.text) < characters[1]:
@@ -173,7 +173,7 @@ def without_repeats(documents: Iterable[NamedText], characters: tuple[int, int])
 
 
 def write_documents(path: Path, documents: Iterable[NamedText]) -> None:
-    """One JSON object a line, with `name` and `text`."""
+    """Write one JSON object per line, with `name` and `text`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", errors="replace") as file:
         for document in documents:
@@ -184,13 +184,13 @@ def main(args: list[str] | None = None) -> int:
     """Run with these arguments, or those of the command line; returns how many documents were written."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output_file", required=True, type=Path)
-    parser.add_argument("--folder", nargs="*", default=[], help="with text files")
+    parser.add_argument("--folder", nargs="*", default=[], help="folders of text files")
     parser.add_argument("--package", nargs="*", default=[], help="import names of installed packages")
     parser.add_argument("--source", nargs="*", default=[], help="names of packages on PyPI")
     parser.add_argument("--manuals", help="folder of manual pages")
     parser.add_argument("--pod", help="folder with documentation of Perl")
     parser.add_argument("--max_manuals", type=int, default=1000)
-    parser.add_argument("--characters", type=int, nargs=2, default=[1_500, 200_000], help="of a document")
+    parser.add_argument("--characters", type=int, nargs=2, default=[1_500, 200_000], help="shortest, longest")
     parser.add_argument("--cache_dir", type=Path, default=Path("outputs/documents"), help="for source distributions")
     arguments = parser.parse_args(args)
 

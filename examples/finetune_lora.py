@@ -5,9 +5,8 @@ Fine-tune a saved LION for text classification with LoRA: only low-rank addition
     pip install ".[train,adapters]"
     python examples/finetune_lora.py --model my-lion --train_file reviews.csv --output_dir my-lora --num_train_epochs 3
 
-The file, .csv, .json, .jsonl or .parquet, has the columns "text" and "label". `--quantize nf4` holds frozen weights in
-4 bits. Any argument of transformers.TrainingArguments works. Writes the adapter, and the model it merges into in
-merged/.
+The file (.csv, .json, .jsonl or .parquet) has the columns "text" and "label". `--quantize nf4` holds frozen weights in
+4 bits. Any argument of transformers.TrainingArguments works. Writes the adapter, and the merged model in merged/.
 """
 
 from dataclasses import dataclass, field
@@ -75,7 +74,7 @@ def main(args: list[str] | None = None) -> Trainer:
         if training_args.use_cpu:
             options["device_map"] = "cpu"
     base = load_model(**options)
-    # Queries, keys, values, outputs, the decays of LION-S and the MLP; those of LION-D, no matrix, as they are.
+    # All matrices: queries, keys, values, outputs, decays of LION-S, MLP. Decays of LION-D are trained as they are.
     decays = ["decay"] if getattr(base.config, "mixer_type", None) == "decay" else []
     config = LoraConfig(
         task_type="SEQ_CLS",

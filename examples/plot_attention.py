@@ -31,7 +31,7 @@ def label_tokens(axis, names: list[str]) -> None:
 
 
 def draw_heads(axis, rows: torch.Tensor, layers: list[int], norm: LogNorm):
-    """An image of `rows`, `(layers * heads, length)`, with the numbers of the layers beside it."""
+    """Draw `rows`, `(layers * heads, length)`, as an image with the numbers of the layers beside it."""
     image = axis.imshow(
         rows.clamp(min=norm.vmin).numpy(), norm=norm, cmap="Blues", aspect="auto", interpolation="none"
     )
@@ -44,7 +44,7 @@ def draw_heads(axis, rows: torch.Tensor, layers: list[int], norm: LogNorm):
 
 
 def draw_receptive_fields(path: Path, reports: dict[int, AttentionReport], names: list[str]) -> str:
-    """How many tokens reach each token, by layer and head. `reports`: of the linear layers, by number from 1 on."""
+    """Draw how many tokens reach each token, by layer and head. `reports`: linear layers by number, from 1 on."""
     fields = torch.cat([report.receptive_field[0] for report in reports.values()])
     figure, axis = plt.subplots(figsize=(10, 0.2 * len(fields) + 1.4))
     image = draw_heads(axis, fields, list(reports), LogNorm(1, len(names)))
@@ -58,7 +58,7 @@ def draw_receptive_fields(path: Path, reports: dict[int, AttentionReport], names
 
 
 def draw_rows(path: Path, reports: dict[int, AttentionReport], names: list[str], tokens: list[int]) -> str:
-    """The attention weights of the chosen tokens over the whole text, by layer and head."""
+    """Draw the attention weights of the chosen tokens over the whole text, by layer and head."""
     figure, axes = plt.subplots(len(tokens), 1, figsize=(10, 2.3 * len(tokens) + 1), sharex=True, squeeze=False)
     for n, (axis, token) in enumerate(zip(axes[:, 0], tokens, strict=True)):
         rows = torch.cat([report.attention[0, :, n] for report in reports.values()]).abs()

@@ -69,7 +69,7 @@ METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 
 def correlation(function: Callable, labels: np.ndarray, answers: np.ndarray) -> float:
-    """0, which is said, where it is not defined: all labels, or all answers, are the same number."""
+    """Return a correlation, or 0 with a message where it is not defined: all labels or all answers are equal."""
     if min(np.ptp(labels), np.ptp(answers)) > 0:
         return function(labels, answers).statistic
     print("All labels, or all answers, are the same number: their correlation counts as 0.")
@@ -99,7 +99,7 @@ class GlueArguments(arguments.FileArguments):
 
 
 def load_data(setup: training.Setup) -> dict[str, Dataset]:
-    """The splits that are needed, of files, or of the benchmark if there are none to train on or evaluate."""
+    """Load the needed splits from files, or from the benchmark if there are no files to train on or evaluate."""
     glue_args, training_args, cache_dir = setup.data_args, setup.training_args, setup.model_args.cache_dir
     needed, datasets = [*arguments.needed_splits(training_args)], {}
     files = data_files.check_files({split: getattr(glue_args, f"{split}_file") for split in needed}, data_files.TABLES)
@@ -124,8 +124,8 @@ def load_data(setup: training.Setup) -> dict[str, Dataset]:
 
 def find_task(setup: training.Setup, dataset: Dataset, texts: tuple[str, ...], name: str) -> Task:
     """
-    The task of the data `name`, whose texts are in the columns `texts`. A training has all of its classes; else they
-    are those of the model, which also says whether it regresses.
+    Return the task of the data `name`, whose texts are in the columns `texts`. In training, classes come from the
+    data; otherwise from the model, which also says whether it regresses.
     """
     config, is_train = setup.config, setup.training_args.do_train
     kind = None if is_train else config.problem_type
@@ -144,8 +144,8 @@ def find_task(setup: training.Setup, dataset: Dataset, texts: tuple[str, ...], n
 
 def benchmark_labels(setup: training.Setup, task: Task) -> tuple[str, ...]:
     """
-    The labels of a task of the benchmark in its order, as the model writes them, which may have them in another order.
-    A model that has none gets them; a ValueError if it has others, which are not to be trained.
+    Return the labels of a task of the benchmark in its order, as the model writes them; the model may have another
+    order. A model without labels gets them. Raises a ValueError if it has others and is not trained.
     """
     config, is_train = setup.config, setup.training_args.do_train
     known = {name.lower(): name for name in config.id2label.values()}
@@ -164,8 +164,8 @@ def number_labels(
     dataset: Dataset, task: Task, numbers: list[int], count: int, name: str, has_numbers: bool
 ) -> Dataset:
     """
-    The labels of the data `name` as the model takes them: the number of a class, 0 or 1 for each, or fractions.
-    `numbers` are the model's for the classes of the task, of `count`; `has_numbers` is as for `number_names`.
+    Convert the labels of the data `name` for the model: to the number of a class, 0 or 1 for each class, or fractions.
+    `numbers` are the model's numbers of the task's classes, among `count`; `has_numbers` is as in `number_names`.
     """
     if task.is_multi_label != isinstance(dataset.features["label"], class_names.LISTS):
         kinds = ("one label", "a list of labels") if task.is_multi_label else ("a list of labels", "one label")
@@ -185,7 +185,7 @@ def number_labels(
 
 
 def measure(prediction: EvalPrediction, task: Task, numbers: list[int]) -> dict[str, float]:
-    """Metrics of an evaluation. F1 is of the task's second class; `numbers` are the model's."""
+    """Compute the metrics of an evaluation. F1 is that of the task's second class; `numbers` are the model's."""
     answers, labels = prediction.predictions, prediction.label_ids
     if task.is_multi_label:
         answers, labels = answers > 0, labels > 0.5
@@ -198,8 +198,8 @@ def measure(prediction: EvalPrediction, task: Task, numbers: list[int]) -> dict[
 
 def write_predictions(trainer: Trainer, task: Task, dataset: Dataset, rows: Dataset) -> None:
     """
-    Label texts: predictions.jsonl in the output folder has each row of the file, and its "label", or "labels" for a
-    model of many, with the probability of every label as "scores"; of a regression, "score".
+    Label texts. predictions.jsonl in the output folder has each row of the file with its "label" ("labels" if a text
+    may have several) and the probability of every label as "scores"; for a regression, with its "score".
     """
     logits = torch.from_numpy(trainer.predict(dataset).predictions)
     if not task.labels:

@@ -52,12 +52,12 @@ class DataTrainingArguments(arguments.HubArguments):
 
 
 def load_images(setup: training.Setup) -> dict[str, Dataset]:
-    """The images as splits "train" and "validation", the latter cut from the former if there is none."""
+    """Load the images as splits "train" and "validation". The latter is cut from the former if there is none."""
     model_args, data_args, training_args, *_ = setup
     image, label = data_args.image_column_name, data_args.label_column_name
     if data_args.dataset_name is not None:
-        options = {"cache_dir": model_args.cache_dir, "num_proc": data_args.preprocessing_num_workers}
-        datasets = load_dataset(data_args.dataset_name, data_args.dataset_config_name, **options)
+        name = data_args.dataset_config_name
+        datasets = load_dataset(data_args.dataset_name, name, cache_dir=model_args.cache_dir)
     else:
         folders = {"train": data_args.train_dir, "validation": data_args.validation_dir}
         datasets = {x: image_files.read_class_folders(Path(folder)) for x, folder in folders.items() if folder}
@@ -81,17 +81,17 @@ def load_images(setup: training.Setup) -> dict[str, Dataset]:
 
 
 def mode_of(setup: training.Setup) -> str:
-    """Pillow's name of the pixels that the model reads."""
+    """Return Pillow's name for the pixels that the model reads."""
     return "L" if setup.config.num_channels == 1 else "RGB"
 
 
 class PixelValues:
     """
-    Batches of images to batches of `pixel_values` and `labels`, optionally of random crops and mirror images.
+    Converts batches of images to `pixel_values` and `labels`, optionally with random crops and mirror images.
 
-    `ids` has the model's label for each label of the images. `stand_in` is the batch for one of which no image can be
-    read. The random changes depend on `seed`, the image and the
-    epoch only, so that a resumed training makes the same as one without a stop.
+    `ids` has the model's label for each label of the images. `stand_in` replaces a batch of which no image can be
+    read. Random changes depend only on the seed, the image and the epoch, so that a resumed training makes the same
+    changes as one without a stop.
     """
 
     def __init__(
@@ -124,8 +124,8 @@ class PixelValues:
 class MixupTrainer(training.OrderedTrainer):
     """
     A Trainer that mixes each image of a batch with another one, and their labels likewise (Zhang et al., arXiv
-    1710.09412). The share of the first is drawn from Beta(mixup, mixup), once per optimizer step, from a generator
-    seeded by the seed and the step, so that a resumed training draws the same.
+    1710.09412). The share of the first image is drawn from Beta(mixup, mixup) once per optimizer step. Seed and step
+    determine it, so that a resumed training draws the same.
     """
 
     def __init__(self, *args, mixup: float, **kwargs):

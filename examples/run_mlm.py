@@ -43,12 +43,12 @@ class MlmModelArguments(arguments.ModelArguments):
 class DataTrainingArguments(arguments.HubArguments):
     train_file: str | None = option(f"Training text: {', '.join(data_files.FILE_TYPES)}.")
     validation_file: str | None = option("Validation text.")
-    validation_split_percentage: int = option("Without validation data: this first share of the training data.", 5)
+    validation_split_percentage: int = option("Percent of the training data to use without validation data.", 5)
     streaming: bool = option("Read the data while training. Needs --max_steps.", False)
     max_seq_length: int | None = option("Tokens per sequence. Not given: the configuration's context length.")
     line_by_line: bool = option("One sequence per line, instead of all lines joined and cut to length.", False)
     max_tokens_per_batch: int | None = option(
-        "Pack sequences into one row of at most so many tokens, without padding, instead of "
+        "Pack sequences into one row of at most this many tokens, without padding, instead of "
         "--per_device_train_batch_size and --per_device_eval_batch_size. For --line_by_line."
     )
     mlm_probability: float = option("Share of the tokens to mask.", 0.15)
@@ -78,9 +78,9 @@ class DataTrainingArguments(arguments.HubArguments):
 
 class DataCollatorForSeededMasking(DataCollatorForLanguageModeling):
     """
-    Masks that depend on `seed`, `epoch` and the tokens of a batch only, so that a resumed training draws the same as
-    one without a stop. Training counts the epochs, so that each has other masks; evaluation stays at epoch 0, so
-    that its results are comparable.
+    Draws masks that depend only on `seed`, `epoch` and the tokens of a sequence, so that a training that is resumed or
+    has other batches or more processes, draws the same masks. Training counts the epochs: each has other masks.
+    Evaluation stays at epoch 0, so that its results are comparable.
     """
 
     def __post_init__(self):
@@ -88,10 +88,17 @@ class DataCollatorForSeededMasking(DataCollatorForLanguageModeling):
         # In shared memory: persistent workers of the DataLoader must see it change.
         self.epoch = torch.zeros((), dtype=torch.int64).share_memory_()
 
-    def torch_mask_tokens(self, inputs: torch.Tensor, *args, **kwargs) -> tuple[torch.Tensor, torch.Tensor]:
-        checksum = crc32(inputs.numpy().tobytes(), int(self.epoch))  # of the tokens and the epoch
-        self.generator = torch.Generator().manual_seed(self.seed + checksum)
-        return super().torch_mask_tokens(inputs, *args, **kwargs)
+    def torch_mask_tokens(
+        self, inputs: torch.Tensor, special_tokens_mask: torch.Tensor | None = None, **kwargs
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        draw, labels = super().torch_mask_tokens, torch.full_like(inputs, -100)
+        for n, is_real in enumerate(inputs != self.tokenizer.pad_token_id):
+            tokens = inputs[n, is_real]
+            is_special = None if special_tokens_mask is None else special_tokens_mask[n, is_real][None]
+            checksum = crc32(tokens.numpy().tobytes(), int(self.epoch))
+            self.generator = torch.Generator().manual_seed(self.seed + checksum)
+            inputs[n, is_real], labels[n, is_real] = (x[0] for x in draw(tokens[None], is_special))
+        return inputs, labels
 
 
 class DataCollatorForSeededPacking(DataCollatorForSeededMasking, DataCollatorForLanguageModelingWithFlattening):
@@ -99,7 +106,7 @@ class DataCollatorForSeededPacking(DataCollatorForSeededMasking, DataCollatorFor
 
 
 class MlmTrainer(training.OrderedTrainer, PackingTrainer):
-    """A Trainer whose `data_collator` is for evaluation; for training it has a copy, whose masks change by epoch."""
+    """A Trainer whose `data_collator` is for evaluation. Training uses a copy, whose masks change by epoch."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -115,7 +122,7 @@ class MlmTrainer(training.OrderedTrainer, PackingTrainer):
 
 
 def load_texts(data_args: DataTrainingArguments, training_args: TrainingArguments, cache_dir: str | None) -> dict:
-    """The texts as splits "train" and "validation", the latter cut from the former if there is none."""
+    """Load the texts as splits "train" and "validation". The latter is cut from the former if there is none."""
     options = {"cache_dir": cache_dir, "streaming": data_args.streaming}
     if data_args.dataset_name is not None:
         datasets = load_dataset(data_args.dataset_name, data_args.dataset_config_name, **options)
@@ -134,8 +141,8 @@ def load_texts(data_args: DataTrainingArguments, training_args: TrainingArgument
 
 def load_tokenizer(setup: training.Setup, datasets: dict[str, Dataset | IterableDataset]):
     """
-    The tokenizer that was asked for, that of the model or checkpoint, or one trained on the training texts. A
-    ValueError if the checkpoint to go on from has one of another size than `--vocab_size`.
+    Return the tokenizer that was asked for, that of the model or checkpoint, or one trained on the training texts.
+    Raises a ValueError if the checkpoint to resume from has a tokenizer of another size than `--vocab_size`.
     """
     model_args, _, training_args, config, checkpoint = setup
     name, size = model_args.tokenizer_name or model_args.model_name_or_path or checkpoint, model_args.vocab_size
@@ -163,7 +170,7 @@ def load_tokenizer(setup: training.Setup, datasets: dict[str, Dataset | Iterable
 
 
 def train_tokenizer(dataset, config: PreTrainedConfig, vocab_size: int) -> LionTokenizer:
-    """A tokenizer of the texts of a dataset, with at most `vocab_size` entries."""
+    """Train a tokenizer on the texts of a dataset, with at most `vocab_size` entries."""
     (column,) = data_files.find_texts(dataset, "The data")
     texts = (example[column] for example in dataset)
     longest = models.longest_text(config)
@@ -172,11 +179,9 @@ def train_tokenizer(dataset, config: PreTrainedConfig, vocab_size: int) -> LionT
 
 
 def tokenize(dataset, tokenizer, data_args: DataTrainingArguments, length: int, training_args: TrainingArguments):
-    """Sequences of `input_ids` of at most `length` tokens."""
+    """Make sequences of `input_ids` of at most `length` tokens."""
     (column,) = data_files.find_texts(dataset, "The data")
-    options = {"batched": True, "remove_columns": dataset.column_names or list(next(iter(dataset)))}
-    if not isinstance(dataset, IterableDataset):
-        options["num_proc"] = data_args.preprocessing_num_workers
+    columns = dataset.column_names or list(next(iter(dataset)))
 
     def encode(examples: dict) -> dict:
         texts = [text for text in examples[column] if text and not text.isspace()]
@@ -193,7 +198,7 @@ def tokenize(dataset, tokenizer, data_args: DataTrainingArguments, length: int, 
         return [joined[start : min(start + length, end)] for start in range(0, end, length)]
 
     with training_args.main_process_first(desc="tokenizing"):
-        tokenized = dataset.map(encode, **options)
+        tokenized = dataset.map(encode, batched=True, remove_columns=columns)
     if not isinstance(tokenized, IterableDataset) and len(tokenized) == 0:
         raise ValueError(
             f"There is no text in {len(dataset)} rows of column {column!r}: give more data, or, if these are the rows "
@@ -203,7 +208,7 @@ def tokenize(dataset, tokenizer, data_args: DataTrainingArguments, length: int, 
 
 
 def most_likely(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """The predicted tokens, so that evaluation stores these and not all logits."""
+    """Return the predicted tokens, so that evaluation stores these and not all logits."""
     return logits.argmax(dim=-1)
 
 

@@ -67,7 +67,7 @@ class Question:
 
 
 def part(mapping: object, key: str, kind: type, place: str):
-    """`mapping[key]`; a ValueError if there is none of this type."""
+    """Return `mapping[key]`. Raises a ValueError if there is none of this type."""
     value = mapping.get(key) if isinstance(mapping, dict) else None
     if not isinstance(value, kind):
         raise ValueError(f'{place} has no "{key}", {KINDS[kind]}: add it.')
@@ -75,7 +75,7 @@ def part(mapping: object, key: str, kind: type, place: str):
 
 
 def squad_rows(data: list, name: str) -> Iterator[tuple[str, dict]]:
-    """The questions of SQuAD's format as rows of a table, each with its place; a ValueError if a part is missing."""
+    """Yield questions in SQuAD's format as rows of a table, each with its place. A missing part is a ValueError."""
     for a, article in enumerate(data):
         for p, paragraph in enumerate(part(article, "paragraphs", list, f"{name}: data[{a}]")):
             place = f"{name}: data[{a}].paragraphs[{p}]"
@@ -85,7 +85,7 @@ def squad_rows(data: list, name: str) -> Iterator[tuple[str, dict]]:
 
 
 def load_rows(file: str, name: str, split: str, cache_dir: str | None) -> Iterator[tuple[str, dict]]:
-    """The rows of a file, each with its place; a ValueError if it cannot be read."""
+    """Yield the rows of a file, each with its place. Raises a ValueError if the file cannot be read."""
     if Path(file).suffix == ".parquet":
         rows = data_files.load_files({split: file}, cache_dir=cache_dir)[split]
     else:
@@ -99,7 +99,7 @@ def load_rows(file: str, name: str, split: str, cache_dir: str | None) -> Iterat
 
 
 def read_question(row: dict, place: str, needs_answer: bool, is_version_2: bool) -> Question:
-    """A question from its row; a ValueError if something is missing or wrong."""
+    """Make a question of its row. Raises a ValueError if something is missing or wrong."""
     if not isinstance(row, dict) or not isinstance(row.get("id"), str | int):
         raise ValueError(f'{place} has no "id", a text or a whole number: add it.')
     place = f"{place} (id {row['id']!r})"
@@ -121,7 +121,7 @@ def read_question(row: dict, place: str, needs_answer: bool, is_version_2: bool)
 
 
 def read_answers(answers: object, place: str) -> list[tuple[str, int]]:
-    """Answers and their places, of a list of both (SQuAD) or a list of each (datasets); a ValueError for others."""
+    """Return answers and their places, from a list of pairs (SQuAD) or two lists (datasets). Else a ValueError."""
     fields = (("text", str), ("answer_start", int))
     if isinstance(answers, list):
         rows = [[part(x, *field, f"{place}, answer {n},") for field in fields] for n, x in enumerate(answers, start=1)]
@@ -137,8 +137,8 @@ def read_answers(answers: object, place: str) -> list[tuple[str, int]]:
 
 def load_questions(files: dict[str, str], is_version_2: bool, cache_dir: str | None) -> dict[str, list[Question]]:
     """
-    The questions by split; `is_version_2`: whether they may have no answer. A ValueError if there are none, or one is
-    incomplete, named like another, or not answered by its text.
+    Load the questions by split. `is_version_2`: questions may have no answer. Raises a ValueError if there are none,
+    or one is incomplete, has the id of another, or is not answered by its text.
     """
     questions = {}
     for split, file in files.items():
@@ -172,8 +172,9 @@ def answer_tokens(
     answer: str, start: int, starts: list[int], ends: list[int], is_first: bool, is_last: bool
 ) -> tuple[int, int] | None:
     """
-    The first and the last token of an answer from the character `start` on, in a window of its text whose tokens are
-    from `starts` to `ends`; `None` if not all of it is there. `is_first`, `is_last`: of the windows of the text.
+    Return the first and the last token of an answer, which begins at the character `start`, in a window of its text
+    whose tokens reach from `starts` to `ends`; `None` if the window does not have all of it. `is_first`, `is_last`:
+    whether the window is the first or the last of the text.
     """
     start, end = start + len(answer) - len(answer.lstrip()), start + len(answer.rstrip())
     if not starts or not (is_first or starts[0] <= start) or not (is_last or end <= ends[-1]):
@@ -184,10 +185,10 @@ def answer_tokens(
 
 def encode_questions(questions: list[Question], tokenizer, qa_args: QaArguments, longest: int | None) -> Dataset:
     """
-    Windows of the questions' texts (one for each, unless --max_seq_length is given), with the ends of the first
+    Make windows of the questions' texts (one for each, unless --max_seq_length is given), with the ends of the first
     answers. "row" is the question of a window, "first" the first token of its text, and "starts" and "ends" are the
-    characters of the text's tokens. A ValueError if one is longer than the model's table of positions, or leaves no
-    room for windows.
+    characters of the text's tokens. Raises a ValueError if a question with its text is longer than the model's table
+    of positions, or leaves no room for windows.
     """
     options = {"truncation": False, "verbose": False}
     if qa_args.max_seq_length is not None:
@@ -227,8 +228,8 @@ def encode_questions(questions: list[Question], tokenizer, qa_args: QaArguments,
 
 def best_spans(start_logits: np.ndarray, end_logits: np.ndarray, longest: int, count: int) -> list[tuple]:
     """
-    The `count` best spans of up to `longest` tokens, the best first: score, first token, last token. The score is the
-    logit of the first token as a start and that of the last one as an end, together.
+    Return the `count` best spans of up to `longest` tokens, best first: score, first token, last token. The score is
+    the sum of the first token's start logit and the last token's end logit.
     """
     width = min(longest, len(start_logits))
     if width == 0:
@@ -245,7 +246,7 @@ def best_spans(start_logits: np.ndarray, end_logits: np.ndarray, longest: int, c
 def best_texts(
     context: str, window: dict[str, list[int]], start_logits: np.ndarray, end_logits: np.ndarray, qa_args: QaArguments
 ) -> dict[str, float]:
-    """The best --n_best_size answers in a window of a text, each with the score of the best of its places."""
+    """Return the best --n_best_size answers in a window of a text, each with the score of its best place."""
     count = qa_args.n_best_size
     while True:
         spans, texts = best_spans(start_logits, end_logits, qa_args.max_answer_length, count), {}
@@ -261,8 +262,8 @@ def find_answers(
     prediction: tuple[np.ndarray, np.ndarray], windows: Dataset, questions: list[Question], qa_args: QaArguments
 ) -> list[dict[str, float]]:
     """
-    For each question the best answers with their scores, the best first, of start and end logits of all windows. With
-    --version_2_with_negative "", no answer, is one of them; it scores the least that it has in a window.
+    Return for each question the best answers with their scores, best first, from start and end logits of all windows.
+    With --version_2_with_negative, "" (no answer) is one of them, with the lowest score that it has in a window.
     """
     found: list[dict[str, float]] = [{} for _ in questions]
     places = windows.select_columns(["row", "first", "starts", "ends"])
@@ -282,7 +283,7 @@ def find_answers(
 
 
 def choose(answers: dict[str, float], threshold: float) -> str:
-    """The answer that is given: the best one, or "" if that scores more than `threshold` above it."""
+    """Return the best answer, or "" if that scores more than `threshold` above it."""
     texts = [text for text in answers if text]
     if not texts or "" in answers and answers[""] - answers[texts[0]] > threshold:
         return ""
@@ -290,20 +291,20 @@ def choose(answers: dict[str, float], threshold: float) -> str:
 
 
 def words_of(answer: str) -> list[str]:
-    """The words that SQuAD compares: in lower case, without punctuation and articles."""
+    """Return the words that SQuAD compares: in lower case, without punctuation and articles."""
     answer = "".join(character for character in answer.lower() if character not in string.punctuation)
     return re.sub(r"\b(a|an|the)\b", " ", answer).split()
 
 
 def score(answer: str, truths: list[str], is_version_2: bool) -> tuple[float, float]:
-    """Exact match and F1 of an answer, the best over the true ones, by the definition of SQuAD's own scripts."""
+    """Return exact match and F1 of an answer, the best over the true ones, as SQuAD's own scripts define them."""
     if is_version_2:
         truths = [truth for truth in truths if words_of(truth)] or [""]
     words, exact, f1 = words_of(answer), 0.0, 0.0
     for truth in map(words_of, truths):
         same, shared = float(words == truth), sum((Counter(words) & Counter(truth)).values())
         exact = max(exact, same)
-        if shared or is_version_2:  # which counts nothing for nothing
+        if shared or is_version_2:  # whose scripts count an empty answer to an empty one
             f1 = max(f1, 2 * shared / (len(words) + len(truth)) if shared else same)
     return exact, f1
 
@@ -311,7 +312,7 @@ def score(answer: str, truths: list[str], is_version_2: bool) -> tuple[float, fl
 def measure(
     prediction: EvalPrediction, windows: Dataset, questions: list[Question], qa_args: QaArguments
 ) -> dict[str, float]:
-    """Metrics of an evaluation of these windows: in percent, as SQuAD has them."""
+    """Compute the metrics of an evaluation of these windows, in percent, as SQuAD does."""
     found, scores = find_answers(prediction.predictions, windows, questions, qa_args), []
     for question, answers in zip(questions, found, strict=True):
         truths, answer = [text for text, _ in question.answers], choose(answers, qa_args.null_score_diff_threshold)
@@ -320,7 +321,7 @@ def measure(
 
 
 def write_predictions(trainer: Trainer, windows: Dataset, questions: list[Question], qa_args: QaArguments) -> None:
-    """predictions.json and nbest_predictions.json in the output folder."""
+    """Write predictions.json and nbest_predictions.json in the output folder."""
     prediction = trainer.predict(windows.remove_columns(list(POSITIONS))).predictions
     chosen, best = {}, {}
     for question, answers in zip(questions, find_answers(prediction, windows, questions, qa_args), strict=True):

@@ -1,6 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Train or fine-tune a LION model to say of each pixel what it is part of, on your own images, with the Trainer
+Train or fine-tune a LION model for semantic segmentation (a class for each pixel) on your own images, with the Trainer
 (docs/guides/segmentation.md).
 
     python examples/run_semantic_segmentation.py --train_dir photos/train --validation_dir photos/validation \
@@ -47,7 +47,7 @@ class SegmentationArguments(arguments.DataArguments):
 
 
 def check_names(images: list[Path]) -> None:
-    """Raise a ValueError for two images of the same name but for the ending, which would have one mask."""
+    """Raise a ValueError for two images whose names differ only in the ending: they would have the same mask."""
     names = {}
     for image in images:
         if (other := names.setdefault(image.with_suffix(""), image)) != image:
@@ -55,7 +55,7 @@ def check_names(images: list[Path]) -> None:
 
 
 def find_masks(folder: Path, images: list[Path]) -> list[Path]:
-    """The mask of each image; a ValueError if one has none, or the same as another."""
+    """Return the mask of each image. Raises a ValueError if one has none, or the same as another."""
     check_names(images)
     masks = [(folder / "masks" / image.relative_to(folder / "images")).with_suffix(".png") for image in images]
     missing = [(image, mask) for image, mask in zip(images, masks, strict=True) if not mask.is_file()]
@@ -66,7 +66,7 @@ def find_masks(folder: Path, images: list[Path]) -> list[Path]:
 
 
 def read_classes(folder: Path, classes_file: str | None) -> list[str] | None:
-    """The names of the classes of a folder, `None` if it has no file of them; a ValueError if they make no sense."""
+    """Read the names of a folder's classes; `None` if it has no such file. Raises a ValueError if they are wrong."""
     files = [Path(classes_file)] if classes_file else [folder / name for name in ("classes.txt", "classes.json")]
     file = next((file for file in files if file.is_file()), None)
     if file is None:
@@ -88,7 +88,7 @@ def read_classes(folder: Path, classes_file: str | None) -> list[str] | None:
 
 
 def read_mask(file: str | Path) -> np.ndarray:
-    """The classes of the pixels, (height, width); a ValueError if it is no mask."""
+    """Return the classes of the pixels, `(height, width)`, uint8. Raises a ValueError if the file is no mask."""
     try:
         with Image.open(file) as image:
             if image.mode not in ("1", "L", "P"):
@@ -102,7 +102,7 @@ def read_mask(file: str | Path) -> np.ndarray:
 
 
 def check_masks(images: list[Path], masks: list[Path], num_classes: int, is_quiet: bool) -> None:
-    """Raise a ValueError for a mask of another size than its image, or with a number that is no class."""
+    """Raise a ValueError for a mask whose size is not that of its image, or that has a number without a class."""
     for image, mask in zip(images, tqdm(masks, desc="checking masks", disable=is_quiet), strict=True):
         pixels = read_mask(mask)
         numbers = np.flatnonzero(np.bincount(pixels.ravel(), minlength=IGNORED + 1))
@@ -126,11 +126,11 @@ def check_masks(images: list[Path], masks: list[Path], num_classes: int, is_quie
 
 class Inputs:
     """
-    Rows of images and masks to what the model takes. Images that cannot be read are named and left out.
+    Converts rows of images and masks to inputs of the model. Images that cannot be read are named and left out.
 
     Args:
         ids: the model's number for each class of the masks, and for pixels that do not count.
-        stand_in: the batch for one of which no image can be read.
+        stand_in: replaces a batch of which no image can be read.
     """
 
     def __init__(self, processor, ids: dict[int, int], stand_in: dict[str, list] | None = None):
@@ -150,8 +150,8 @@ class Inputs:
 
 def count_pixels(logits: torch.Tensor, labels: torch.Tensor | None, ignore_index: int) -> torch.Tensor:
     """
-    From logits of patches and labels to the pixels of each image by their class and the predicted one,
-    (batch, classes, classes): all that the metrics need. Without labels, the logits themselves.
+    Count the pixels of each image by their class and the predicted class, `(batch, classes, classes)`, from logits of
+    patches and labels: all that the metrics need. Without labels, return the logits.
     """
     if labels is None:
         return logits
@@ -164,7 +164,7 @@ def count_pixels(logits: torch.Tensor, labels: torch.Tensor | None, ignore_index
 
 
 class Metrics:
-    """The mean IoU of the classes that are there or predicted, and the share of right pixels, batch by batch."""
+    """Computes, batch by batch, the mean IoU of classes that occur or are predicted, and the share of right pixels."""
 
     def __init__(self):
         self.counts = 0
@@ -184,7 +184,7 @@ class Metrics:
 
 
 def write_masks(trainer: Trainer, folder: Path, images: list[Path], inputs: Inputs) -> None:
-    """A PNG for each image, of its size, with the numbers of the model's classes, and classes.txt."""
+    """Write a PNG for each image, of its size, with the numbers of the model's classes, and classes.txt."""
     out = Path(trainer.args.output_dir, "predictions")
     total = range(0, len(images), CHUNK)
     for start in tqdm(total, desc="predicting", disable=trainer.args.disable_tqdm):

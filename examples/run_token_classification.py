@@ -30,7 +30,7 @@ TYPES = (
     *(name for name in data_files.TABLES if data_files.FILE_TYPES[name] != "csv"),
 )  # a cell of .csv holds no list
 BIO = re.compile(r"O|[BI]-.+")
-IGNORED = -100  # the label of what is no first piece of a word
+IGNORED = -100  # the label of tokens that are not the first piece of a word
 
 
 @dataclass
@@ -40,7 +40,7 @@ class TokenArguments(arguments.FileArguments):
 
 @dataclass(frozen=True)
 class Sentence:
-    """Words with their tags (none: to predict), and where they are from."""
+    """Words with their tags (`None` if they are to be predicted), and where they are from."""
 
     words: list[str]
     tags: list[str] | None
@@ -49,8 +49,8 @@ class Sentence:
 
 def read_conll(file: str, name: str, has_tags: bool) -> Iterator[Sentence]:
     """
-    The sentences of a file of words and their columns. A line "# …" in front of a sentence is a comment. A ValueError
-    if a line has no tag, another number of columns than the first, or the number of its word in front.
+    Yield the sentences of a file with a word and its columns on each line. A line "# …" in front of a sentence is a
+    comment. Raises a ValueError if a line has no tag or not as many columns as others, or if words have numbers.
     """
     with open(file, encoding="utf-8-sig") as lines:
         lines = [line.strip(" \t\n") for line in lines]  # no other white space: it may be in words
@@ -91,7 +91,7 @@ def columns_of(line: str) -> list[str]:
 
 
 def read_table(dataset: Dataset, name: str, has_tags: bool) -> Iterator[Sentence]:
-    """The sentences of a table with the columns "tokens" and "tags" or "ner_tags"; a ValueError for another."""
+    """Yield the sentences of a table with the columns "tokens" and "tags" or "ner_tags". Else a ValueError."""
     column = next((column for column in ("tags", "ner_tags") if column in dataset.column_names), None)
     if "tokens" not in dataset.column_names or has_tags and column is None:
         raise ValueError(
@@ -111,7 +111,7 @@ def read_table(dataset: Dataset, name: str, has_tags: bool) -> Iterator[Sentence
 
 
 def load_sentences(files: dict[str, str], cache_dir: str | None) -> dict[str, list[Sentence]]:
-    """The sentences by split; a ValueError if there are none, one has no words, or a file cannot be read."""
+    """Load sentences by split. Raises a ValueError if there are none, one has no words, or a file is unreadable."""
     sentences = {}
     for split, file in files.items():
         name, has_tags = f"--{split}_file {file}", split != "predict"
@@ -128,16 +128,16 @@ def load_sentences(files: dict[str, str], cache_dir: str | None) -> dict[str, li
 
 
 def tag_places(sentences: list[Sentence]) -> dict[str, str]:
-    """The tags of sentences, each with the place of the first."""
+    """Return the tags of sentences, each with the place where it first occurs."""
     return class_names.first_places([x.tags for x in sentences], (x.place.rstrip(",") for x in sentences))
 
 
 def encode_words(words: list[str], tokenizer) -> dict[str, list[int]]:
     """
-    A sentence as tokens, with the position of the first piece of each word as "firsts".
+    Tokenize a sentence. "firsts" has the position of the first piece of each word.
 
-    Words are joined by blanks, since some tokenizers read a blank as the beginning of the word behind it. A word of
-    which the tokenizer leaves nothing, such as a control character, is read as an unknown one, so that it has a label.
+    Words are joined by blanks, since some tokenizers read a blank as the beginning of the next word. A word without
+    tokens, such as a control character, is read as an unknown word, so that it has a label.
     """
     encoding = tokenizer(" ".join(words), truncation=False, verbose=False)
     firsts, start = [], 0
@@ -154,8 +154,8 @@ def encode_words(words: list[str], tokenizer) -> dict[str, list[int]]:
 
 def encode_split(sentences: list[Sentence], tokenizer, ids: dict[str, int] | None, longest: int | None) -> Dataset:
     """
-    The tokens of sentences and, given the numbers of the tags, their labels. Sentences stay whole; a ValueError if one
-    is longer than the model's table of positions.
+    Tokenize sentences, with labels if `ids` has the numbers of the tags. Sentences stay whole. Raises a ValueError if
+    one is longer than the model's table of positions.
     """
 
     def encode(row: dict) -> dict[str, list[int]]:
@@ -177,7 +177,7 @@ def encode_split(sentences: list[Sentence], tokenizer, ids: dict[str, int] | Non
 
 
 def leave_out_long(dataset: Dataset, sentences: list[Sentence], limit: int | None) -> Dataset:
-    """Sentences of up to `limit` tokens, for training; what is left out is printed."""
+    """Return the sentences of up to `limit` tokens, for training. Prints how many are left out."""
     lengths = [len(tokens) for tokens in dataset["input_ids"]]
     kept = [row for row, length in enumerate(lengths) if limit is None or length <= limit]
     if not kept:
@@ -193,8 +193,8 @@ def leave_out_long(dataset: Dataset, sentences: list[Sentence], limit: int | Non
 
 def entities(tags: list[str]) -> set[tuple[str, int, int]]:
     """
-    The entities in tags of the scheme BIO: type, first word, word behind the last one. As in CoNLL's evaluation, an
-    "I" that continues nothing of its type begins an entity.
+    Return the entities in BIO tags: type, first word, word behind the last one. As in CoNLL's evaluation, an "I" that
+    does not continue an entity of its type begins one.
     """
     spans, kind, first = set(), None, 0
     for place, tag in enumerate([*tags, "O"]):
@@ -208,7 +208,7 @@ def entities(tags: list[str]) -> set[tuple[str, int, int]]:
 
 
 def measure(prediction: EvalPrediction, names: list[str]) -> dict[str, float]:
-    """Metrics of an evaluation of labels of these names."""
+    """Compute the metrics of an evaluation of labels with these names."""
     (answers, _), labels = prediction.predictions, prediction.label_ids
     counts = labels != IGNORED
     metrics = {"accuracy": float(np.mean(answers[counts] == labels[counts]))}
@@ -227,13 +227,13 @@ def measure(prediction: EvalPrediction, names: list[str]) -> dict[str, float]:
 
 
 def most_likely(logits: torch.Tensor, labels: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """The labels and their probabilities, so that evaluation stores these and not all logits."""
+    """Return the labels and their probabilities, so that evaluation stores these and not all logits."""
     scores, answers = logits.float().softmax(dim=-1).max(dim=-1)
     return answers, scores
 
 
 def write_predictions(trainer: Trainer, names: list[str], dataset: Dataset, sentences: list[Sentence]) -> None:
-    """predictions.jsonl in the output folder: the words of each sentence, their labels and the probabilities."""
+    """Write predictions.jsonl in the output folder: the words of each sentence, their labels and probabilities."""
     answers, scores = trainer.predict(dataset).predictions
     rows = []
     for row, (sentence, firsts) in enumerate(zip(sentences, dataset["firsts"], strict=True)):

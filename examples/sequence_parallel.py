@@ -1,6 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Train on sequences that several processes share: each holds its slice of the tokens, and only states cross the borders.
+Train on sequences that several processes share. Each process holds a slice of the tokens; they exchange only states.
 
     torchrun --nproc_per_node 2 examples/sequence_parallel.py --model_name_or_path my-lion --train_file long.txt \
         --length 65536
@@ -20,7 +20,7 @@ import modeling_lion  # noqa: F401  (the Auto classes know LION from here on)
 
 
 def main(args: list[str] | None = None) -> list[float]:
-    """Train; returns the loss of every step."""
+    """Train with these arguments, or those of the command line. Returns the loss of every step."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model_name_or_path", required=True, help="Folder or Hub name of a LION model for text.")
     parser.add_argument("--train_file", required=True, help="Plain text, read as one sequence after the other.")
@@ -64,7 +64,7 @@ def main(args: list[str] | None = None) -> list[float]:
         if not is_shared or dist.get_rank() == 0:
             print(f"step {step}: loss {losses[-1]:.6f}", flush=True)
     if is_shared:
-        dist.barrier()  # or gloo's thread may hold a tensor, and the group wait for it with Python's lock in hand
+        dist.barrier()  # else destroying the group may wait, with Python's lock, for a tensor of gloo's thread
         dist.destroy_process_group()
     return losses
 

@@ -1,12 +1,12 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Make a sentence encoder of a saved LION with sentence-transformers, from pairs of texts that belong together.
+Train a saved LION as a sentence encoder with sentence-transformers, on pairs of texts that belong together.
 
     pip install ".[train,embeddings]"
     python examples/train_embeddings.py --model my-lion --train_file pairs.csv --output_dir my-encoder
 
-The file, .csv, .json, .jsonl or .parquet, has the columns "anchor" and "positive"; of every ten pairs one is held out,
-and the loss is contrastive: in a batch, the other positives are the negatives. The folder loads with
+The file (.csv, .json, .jsonl or .parquet) has the columns "anchor" and "positive". One of ten pairs is held out. The
+loss is contrastive: in a batch, the other positives are the negatives. The folder loads with
 SentenceTransformer("my-encoder"), once `import modeling_lion` has run. Any argument of
 SentenceTransformerTrainingArguments works.
 """
@@ -34,8 +34,8 @@ class EncoderArguments:
     text_files: str | None = option(data_files.TEXT_FILES_HELP)
     pooling: str = option("How tokens become a vector.", "mean", choices=["mean", "cls"])
     max_seq_length: int | None = option(
-        "Tokens of a text; the rest is cut off, in training and, as the folder says so, later. Not given: as "
-        "sentence-transformers has it, the model's max_position_embeddings."
+        "Tokens of a text; the rest is cut off, in training and when the folder is used. Not given: the model's "
+        "max_position_embeddings, as in sentence-transformers."
     )
     mini_batch_size: int | None = option(
         "Texts that are in memory at a time, for batches of long texts: the loss is the same, and a step "
@@ -44,7 +44,7 @@ class EncoderArguments:
 
 
 def share_found(encoder: SentenceTransformer, pairs) -> float:
-    """The share of anchors to which no other text among the positives is as similar as their own."""
+    """Return the share of anchors whose own positive is the most similar of all positives."""
     anchors, texts = list(pairs["anchor"]), list(pairs["positive"])
     vectors = (encoder.encode(x, convert_to_tensor=True) for x in (anchors, texts))
     nearest = encoder.similarity(*vectors).argmax(dim=1).tolist()

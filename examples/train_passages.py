@@ -1,24 +1,25 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Train a sentence encoder to find passages that know their document: read in one pass, with the text around them.
+Train a sentence encoder to find passages that are read in one pass over their document, with the text around them.
 
     python examples/documents.py --folder ~/notes --output_file documents.jsonl
     python examples/train_passages.py --model_name_or_path checkpoints/lion-minilm-l6 --train_file documents.jsonl \
         --do_train --learning_rate 5e-5 --max_steps 500 --output_dir outputs/passages
 
-A step reads some documents, each in one pass; a passage is the mean of its tokens. The first sentence is taken out of
---query_share of the passages, and is a query, half of them with the document's name in front. Three losses are added:
+A step reads some documents, each in one pass. The vector of a passage is the mean of its tokens. The first sentence of
+--query_share of the passages is removed and becomes a query, half of them with the document's name in front. Three
+losses are added:
 
 1. contrastive over all passages of the step, most of which are of the same document;
 2. contrastive over the documents of the step, whose vector is the mean of all tokens (--document_weight);
 3. one minus the cosine to a teacher's embedding of "name: passage" (--teacher_weight, with --teacher_name_or_path).
 
---reading says how documents are read, in training and evaluation; "pieces" are passages by themselves. A step of any
-length fits into memory: --mini_batch_tokens are in it at a time, and where there are more, all are read twice. The
-output folder loads with SentenceTransformer. --do_eval gives nDCG@10 on a --validation_file.
+--reading says how documents are read, in training and evaluation; "pieces" are passages by themselves. Steps of any
+length fit into memory, which holds --mini_batch_tokens at a time; tokens of longer steps are read twice. The output
+folder loads with SentenceTransformer. --do_eval measures nDCG@10 on a --validation_file.
 
---lora_rank trains low-rank additions to the matrices and nothing else (pip install ".[adapters]"). The output folder
-then has an adapter of PEFT, some MB, which names its encoder.
+--lora_rank trains only low-rank additions to the matrices (pip install ".[adapters]"). The output folder then has a
+PEFT adapter of some MB, which names its encoder.
 """
 
 import random
@@ -57,7 +58,7 @@ from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase, Trai
 import modeling_lion  # noqa: F401  (the Auto classes know LION from here on)
 
 
-MOST_QUERIES = 8  # of a document that is evaluated
+MOST_QUERIES = 8  # per document, in an evaluation
 
 
 @dataclass
@@ -66,34 +67,34 @@ class PassageArguments:
         metadata={"help": "Folder or Hub name of a sentence encoder: its model is trained."}
     )
     train_file: str | None = field(default=None, metadata={"help": "JSONL with `name` and `text` (see documents.py)."})
-    validation_file: str | None = field(default=None, metadata={"help": "The same, of documents to evaluate on."})
+    validation_file: str | None = field(default=None, metadata={"help": "Documents to evaluate on, likewise."})
     reading: str = field(default="one pass", metadata={"help": "How documents are read.", "choices": list(READINGS)})
     document_tokens: int = field(
-        default=2048, metadata={"help": "Tokens of a document that are read in a step: passages from a random one on."}
+        default=2048, metadata={"help": "Tokens of a document to read in a step, from a random passage on."}
     )
-    query_share: float = field(default=0.5, metadata={"help": "Of passages that begin with a sentence."})
-    named_share: float = field(default=0.5, metadata={"help": "Of queries that have the document's name in front."})
-    temperature: float = field(default=0.05, metadata={"help": "Of the contrastive losses."})
-    document_weight: float = field(default=0.2, metadata={"help": "Of the loss over documents."})
+    query_share: float = field(default=0.5, metadata={"help": "Share of passages that give a query."})
+    named_share: float = field(default=0.5, metadata={"help": "Share of queries with the document's name in front."})
+    temperature: float = field(default=0.05, metadata={"help": "Temperature of the contrastive losses."})
+    document_weight: float = field(default=0.2, metadata={"help": "Weight of the loss over documents."})
     teacher_name_or_path: str | None = field(
-        default=None, metadata={"help": "A sentence encoder for the third loss, which averages its tokens."}
+        default=None, metadata={"help": "A sentence encoder with mean pooling, for the third loss."}
     )
-    teacher_weight: float = field(default=1.0, metadata={"help": "Of the third loss."})
+    teacher_weight: float = field(default=1.0, metadata={"help": "Weight of the third loss."})
     lora_rank: int | None = field(
-        default=None, metadata={"help": "Of the low-rank additions that are trained; not given: all weights are."}
+        default=None, metadata={"help": "Rank of the low-rank additions to train. Not given: train all weights."}
     )
-    mini_batch_tokens: int = field(default=32768, metadata={"help": "Tokens that are in memory at a time."})
+    mini_batch_tokens: int = field(default=32768, metadata={"help": "Tokens in memory at a time."})
 
 
 @dataclass
 class PassageTrainingArguments(TrainingArguments):
-    per_device_train_batch_size: int = field(default=8, metadata={"help": "Documents of a step."})
+    per_device_train_batch_size: int = field(default=8, metadata={"help": "Documents per step."})
     label_names: list[str] | None = field(default_factory=list)
     remove_unused_columns: bool = False
 
 
 class Documents(Dataset):
-    """Documents by number, so many tokens of each, from a passage on that the seed and the epoch choose."""
+    """Documents by number: up to `tokens` tokens of each, from a passage that the seed and the epoch choose."""
 
     def __init__(self, documents: list[SplitDocument], tokenizer: PreTrainedTokenizerBase, tokens: int, seed: int):
         self.documents, self.tokens, self.seed = documents, tokens, seed
@@ -120,7 +121,7 @@ class Documents(Dataset):
 
 
 class PassageTrainer(Trainer):
-    """The losses of this file's first lines."""
+    """A Trainer with the losses that the docstring of this file describes."""
 
     def __init__(self, *args, options: PassageArguments, teacher: nn.Module | None, **kwargs):
         super().__init__(*args, **kwargs)
@@ -128,7 +129,7 @@ class PassageTrainer(Trainer):
         self.parts: dict[str, list[float]] = {}
 
     def vectors(self, model: nn.Module, rows: list[Row]) -> Tensor:
-        """Vectors of the rows, with gradients; of more than `mini_batch_tokens`, one batch is in memory at a time."""
+        """Return the vectors of rows, with gradients. More than `mini_batch_tokens` are computed batch by batch."""
         batches = list(batches_of(rows, self.options.mini_batch_tokens))
         read = partial(vectors_of_rows, model, pad_token_id=self.processing_class.pad_token_id)
         if sum(len(row.input_ids) for row in rows) > self.options.mini_batch_tokens:
@@ -174,7 +175,7 @@ class PassageTrainer(Trainer):
 def evaluate(
     model: nn.Module, tokenizer: PreTrainedTokenizerBase, documents: list[SplitDocument], reading: str
 ) -> dict[str, float]:
-    """The means of `score_queries` and their standard errors, for at most `MOST_QUERIES` queries of a document."""
+    """Return the means and standard errors of `score_queries`, for up to `MOST_QUERIES` queries of a document."""
     documents, queries = take_queries(documents, random.Random(0), 0.5, at_most=MOST_QUERIES)
     if not queries:
         raise ValueError("No passage of the validation file begins with a sentence and has more behind it.")
@@ -187,7 +188,7 @@ def evaluate(
 
 
 def with_adapter(model: nn.Module, rank: int) -> nn.Module:
-    """The model with low-rank additions to its matrices; all other weights are frozen."""
+    """Add low-rank matrices to those of a model, and freeze all other weights."""
     import peft
 
     kinds = {name.rpartition(".")[2] for name, module in model.named_modules() if isinstance(module, nn.Linear)}

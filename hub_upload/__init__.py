@@ -10,7 +10,7 @@ Publish, check and convert LION checkpoints.
 from importlib import import_module
 
 
-# Imported when first asked for: a name of one module does not wait for the libraries of another.
+# Imported at first use: a name of one module should not wait for the libraries of another.
 _MODULES = {
     "Bundle": ".publish.bundle",
     "create_bundle": ".publish.bundle",

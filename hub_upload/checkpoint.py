@@ -4,7 +4,7 @@
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
@@ -12,13 +12,7 @@ from typing import Any
 
 import torch
 from tokenization_lion.tokenization_lion import knows_words
-from transformers import (
-    AutoConfig,
-    AutoFeatureExtractor,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoConfig, AutoFeatureExtractor, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 # transformers 5.17 without torchvision exports a placeholder under the short name; the class itself needs none.
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
@@ -42,13 +36,13 @@ PREPROCESSOR_FILES = {
 
 
 def is_weights(name: str) -> bool:
-    """Whether `save_pretrained` gives this name to weights, or to their index."""
+    """Return whether `save_pretrained` gives this name to weights, or to their index."""
     return re.fullmatch(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?", name) is not None
 
 
 def find_checkpoint(folder: str | Path) -> Path:
     """
-    The folder that holds the weights: `folder` itself or, in a Trainer's output, its newest `checkpoint-<step>`.
+    Return the folder that holds the weights: `folder` or, in a Trainer's output, its newest `checkpoint-<step>`.
 
     Raises:
         ValueError: if there are no safetensors weights.
@@ -84,15 +78,15 @@ def load_model(
     revision: str | None = None,
 ) -> PreTrainedModel:
     """
-    Load a model, in evaluation mode, as the class that it was saved as. Never runs code of the checkpoint.
+    Load a model in eval mode, as the class that it was saved as. Code in the checkpoint does not run.
 
     Args:
         checkpoint: a folder, a Trainer's output or a Hub repository.
         dtype, attn_implementation, revision: as in `from_pretrained`.
 
     Raises:
-        ValueError: if it is no LION checkpoint, or weights are missing from it.
-        OSError: if it does not exist, or is damaged.
+        ValueError: if this is not a LION checkpoint, or weights are missing from it.
+        OSError: if the checkpoint does not exist or is damaged.
     """
     if Path(checkpoint).is_dir():
         checkpoint = find_checkpoint(checkpoint)
@@ -115,7 +109,7 @@ def load_model(
 
 def load_complete(model_class: type[PreTrainedModel], source: str | Path, **options) -> PreTrainedModel:
     """
-    `from_pretrained` in evaluation mode, without a pooler if it was saved without one.
+    `from_pretrained` in eval mode. A model that was saved without a pooler is loaded without one.
 
     Raises:
         ValueError: if weights are missing.
@@ -128,17 +122,12 @@ def load_complete(model_class: type[PreTrainedModel], source: str | Path, **opti
         if of_pooler and set(info["missing_keys"]) == of_pooler and has_option:
             options["add_pooling_layer"] = False
             model, info = model_class.from_pretrained(source, output_loading_info=True, **options)
-    check_complete(model, source, info["missing_keys"])
-    return model.eval()
-
-
-def check_complete(model: PreTrainedModel, source: str | Path, missing: Iterable[str]) -> None:
-    """Raise a ValueError if weights of a model were missing in its checkpoint."""
-    if missing := sorted(missing):
+    if missing := sorted(info["missing_keys"]):
         raise ValueError(
             f"The weights of a {type(model).__name__} in {source} are not complete: {', '.join(missing[:3])}"
             f"{', …' if len(missing) > 3 else ''} would be random. Save the trained model again."
         )
+    return model.eval()
 
 
 @contextmanager
@@ -157,8 +146,8 @@ def load_preprocessor(
     modality: str, *sources: str | Path, required: bool = True, **hub: Any
 ) -> Any:  # a tokenizer, an image processor or a feature extractor
     """
-    The tokenizer (`modality="text"`), image processor (`"image"`) or feature extractor (`"audio"`) in the first of
-    `sources` that has one. Never runs code of the checkpoint.
+    Load the tokenizer (`modality="text"`), image processor (`"image"`) or feature extractor (`"audio"`) from the first
+    of `sources` that has one. Code in the checkpoint does not run.
 
     Args:
         sources: folders or Hub repositories.
@@ -167,7 +156,7 @@ def load_preprocessor(
 
     Raises:
         ValueError: if a tokenizer has no vocabulary.
-        OSError: if its files are damaged.
+        OSError: if files are damaged.
     """
     for source in sources:
         # Check for the files first: without any, AutoTokenizer makes a tokenizer with an empty vocabulary.
@@ -193,7 +182,7 @@ def load_preprocessor(
 
 
 def fit_length(tokenizer: PreTrainedTokenizerBase, limit: int | None) -> None:
-    """Set the longest text of a tokenizer to that of a model, `None` for no limit, or leave it if it is shorter."""
+    """Limit the texts of a tokenizer to `limit` tokens, unless its own limit is lower. `None` removes its limit."""
     tokenizer.model_max_length = VERY_LARGE_INTEGER if limit is None else min(tokenizer.model_max_length, limit)
 
 
@@ -205,7 +194,7 @@ def copy_file(source: Path, target: Path) -> None:
 @contextmanager
 def new_folder(path: str | Path) -> Iterator[Path]:
     """
-    A folder to write to. It is moved to `path` when the `with` block ends, and deleted if the block raises.
+    Yield a folder to write to. It is moved to `path` when the `with` block ends, and deleted if the block raises.
 
     Raises:
         FileExistsError: if `path` is a file, or a folder that is not empty.

@@ -18,21 +18,21 @@ def sample_inputs(
     model: PreTrainedModel, *checkpoints: str | Path, file: str | Path | None = None, seed: int = 0, **hub
 ) -> list[Tensor]:
     """
-    Inputs for one model: sequences of several lengths, or images.
+    Make inputs for one model: sequences of several lengths, images or sounds.
 
     Args:
         checkpoints: folders or a repository; the first tokenizer or image processor found there reads `file`.
-        file: a text or an image; without one, the inputs are random, from `seed`.
+        file: a text or an image; by default the inputs are random, drawn by `seed`.
         hub: `revision`, for a repository.
 
     Returns:
         For text, `NUM_SEQUENCES` tensors `(length,)` of token ids, the longest of `longest_sample` tokens (traits.py)
-        or as long as the text or the model allows, the shortest of at most `exact_length` if there is one. For images,
-        one or two tensors `(channels, height, width)`; for sounds `(samples,)`.
+        or as many as the text or the model allows, the shortest with at most `exact_length`, if there is one. For
+        images, one or two tensors `(channels, height, width)`; for sounds `(samples,)`.
 
     Raises:
         ValueError: if the file holds no text, or the checkpoint has no tokenizer or image processor to read it with.
-        OSError: if the file does not exist or is no image.
+        OSError: if the file does not exist or is not an image.
     """
     traits = traits_of(model)
     generator = torch.Generator().manual_seed(seed)
@@ -71,8 +71,8 @@ def sample_inputs(
 
 def model_batches(model: PreTrainedModel, samples: list[Tensor], padding: str) -> list[dict[str, Tensor]]:
     """
-    Arguments of the model: all images at once; texts one by one (`"none"`), or padded as in `pad_sequences`; sounds
-    one by one.
+    Return arguments of the model: all images at once; texts one by one (`"none"`), or padded as in `pad_sequences`;
+    sounds one by one.
     """
     modality = traits_of(model).modality
     if modality == "image":
@@ -87,8 +87,8 @@ def model_batches(model: PreTrainedModel, samples: list[Tensor], padding: str) -
 
 def pad_sequences(sequences: list[Tensor], side: str, pad_token_id: int) -> tuple[Tensor, Tensor]:
     """
-    Token ids and attention mask (int64), each `(batch, longest + 1)`, of sequences `(length,)`. `side` says where each
-    row is padded: `"right"`, `"left"`, or `"interior"`, at random positions among the tokens.
+    Pad sequences `(length,)`. Returns token ids and attention mask, int64, each `(batch, longest + 1)`. `side` says
+    where each row is padded: `"right"`, `"left"`, or `"interior"`, at random positions among the tokens.
     """
     generator = torch.Generator().manual_seed(0)
     width = max(len(s) for s in sequences) + 1

@@ -21,7 +21,7 @@ MODEL = "config_sentence_transformers.json"
 CLASSES = ("SentenceTransformer", "SparseEncoder", "MultiVectorEncoder", "CrossEncoder")
 SETTINGS = "sentence_bert_config.json"  # of the module that holds the model
 SUFFIXES = {".json", ".safetensors", ".txt"}  # of modules' files; no pickles, no code
-# What a folder's model is loaded as, by the task in its settings.
+# The Auto class that loads a folder's model, by the task in its settings.
 TASKS = {
     "feature-extraction": "AutoModel",
     "fill-mask": "AutoModelForMaskedLM",
@@ -31,11 +31,11 @@ TASKS = {
 
 def sentence_files(folder: Path) -> list[str]:
     """
-    Names of the files of sentence-transformers in a folder, without those of the LION itself: its settings, and what
-    is in the folders that modules.json names. Empty if there is no modules.json.
+    Return the names of the files of sentence-transformers in a folder, without those of the LION itself: its settings,
+    and the files in the folders that modules.json names. Empty if there is no modules.json.
 
     Raises:
-        ValueError: if modules.json is damaged, names code that is not of sentence-transformers or a place outside of
+        ValueError: if modules.json is damaged, or names code that is not of sentence-transformers or a path outside of
             the folder, or if a file is a pickle or a link to the outside.
     """
     path = folder / MODULES
@@ -70,7 +70,7 @@ def sentence_files(folder: Path) -> list[str]:
 
 
 def read_modules(path: Path) -> list[dict]:
-    """The content of modules.json; raises a ValueError unless it is a list of modules."""
+    """Read modules.json. Raises a ValueError unless it is a list of modules."""
     try:
         modules = json.loads(path.read_text(encoding="utf-8"))
         are_modules = all(isinstance(module[key], str) for module in modules for key in ("path", "type"))
@@ -84,26 +84,26 @@ def read_modules(path: Path) -> list[dict]:
 @contextmanager
 def encoder_folder(source: str | Path) -> Iterator[Path | None]:
     """
-    The folder of an encoder of sentence-transformers; `None` if it is not one. From a Hub repository, everything but
-    the weights of a model at its top is downloaded temporarily; sentence-transformers downloads them itself.
+    Yield the folder of an encoder of sentence-transformers, or `None` if it is not one. From a Hub repository, all but
+    the weights of a model at its top is downloaded to a temporary folder: the model is loaded by its name.
     """
     if cached_file(source, MODULES, _raise_exceptions_for_missing_entries=False) is None:
         yield None
     elif Path(source).is_dir():
         yield Path(source)
     else:
-        # Pickles only of modules, in folders: they are refused by their name.
+        # Pickles of modules, in folders, are downloaded so that they are refused by their name.
         patterns = ["*.json", "*.txt", "*/*.model", "*/*.safetensors", "*/pytorch_model.bin"]
-        with tempfile.TemporaryDirectory() as folder:  # files, where the cache has links
+        with tempfile.TemporaryDirectory() as folder:  # has files; the cache has links
             yield Path(snapshot_download(str(source), allow_patterns=patterns, local_dir=folder))
 
 
 def model_of_encoder(folder: Path) -> tuple[str, str]:
     """
-    The folder of the model within that of an encoder ("" for the same), and the Auto class to load it with.
+    Return the folder of the model within that of an encoder ("" for the same), and the Auto class to load it with.
 
     Raises:
-        ValueError: if the first module is no model of transformers, or one for another task.
+        ValueError: if the first module is not a model of transformers, or is a model for another task.
     """
     first = read_modules(folder / MODULES)[0]
     if first["type"].rpartition(".")[2] != "Transformer":
@@ -120,7 +120,7 @@ def model_of_encoder(folder: Path) -> tuple[str, str]:
 
 
 def settings_of_model(folder: Path) -> Path | None:
-    """The settings of the module that holds the model; earlier releases named the file after the kind of module."""
+    """Return the settings of the module with the model. Earlier releases named the file after the kind of module."""
     return next(
         iter([folder / SETTINGS] if (folder / SETTINGS).is_file() else folder.glob("sentence_*_config.json")), None
     )
@@ -128,7 +128,7 @@ def settings_of_model(folder: Path) -> Path | None:
 
 def copy_modules(source: Path, folder: Path) -> list[str]:
     """
-    Copy the files of an encoder (`sentence_files`) beside another model, in `folder`.
+    Copy the files of an encoder (`sentence_files`) to `folder`, which has another model.
 
     Returns:
         The names of the modules after the model.
@@ -147,7 +147,7 @@ def copy_modules(source: Path, folder: Path) -> list[str]:
 
 
 def encoder_class(folder: Path) -> str:
-    """The class of sentence-transformers that saved a folder."""
+    """Return the class of sentence-transformers that saved a folder. Raises a ValueError if it is unknown."""
     path = folder / MODEL
     try:
         settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
@@ -188,7 +188,7 @@ def check_embeddings(folder: Path, source: Path, modality: str) -> None:
 
 
 def embed(request: dict) -> dict:
-    """The embeddings of texts or images by the encoder in a folder. Its source code is run in the other process."""
+    """Embed texts or images with the encoder in a folder. The other process gets this function as source code."""
     import sentence_transformers
     import torch
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What the tools have to know of a model: a LION, or an encoder of transformers that became linear (`linearize`)."""
+"""Properties of a model that the tools need: of a LION, or of a linearized encoder of transformers (`linearize`)."""
 
 from transformers import PreTrainedModel
 
@@ -13,27 +13,27 @@ from modeling_lion.linearized.model_inputs import longest_text
 
 
 MODALITIES = {"input_ids": "text", "pixel_values": "image", "input_values": "audio"}
-# Tokens of a chunk of the kernels, where the configuration has no field for it.
+# Tokens of a chunk of the kernels, if the configuration has no field for it.
 CHUNK = 64
 
 
 class Traits:
     """
-    Properties of a `LionModel` with or without a head, which uploads and exports ask for.
+    Properties of a `LionModel`, with or without a task head, that uploads and exports need.
 
     Attributes:
         modality: "text", "image" or "audio".
-        forms: the names of `attn_implementation` that are compared, and the form of attention of each.
-        default_form: the one that the model has if no name is given.
-        reference: the one that is the definition.
+        forms: the names of `attn_implementation` to compare, and the form of attention of each.
+        default_form: the name that a model has by default.
+        reference: the name of the definition, which the others are compared with.
         paddings: where texts can be padded.
         has_linear_layers: whether any layer is linear.
-        has_weights: whether attention weights can be asked for.
+        has_weights: whether the model can return attention weights.
         chunk_size: tokens of a chunk.
-        exact_length: inputs of at most so many tokens are computed by softmax; 0 for none.
-        longest_text: tokens, by a table of positions; `None` without a limit.
-        image_shape: channels, height and width, of a model for images.
-        auto_classes: names of the classes that each Auto class loads.
+        exact_length: inputs of at most this many tokens are computed by softmax; 0 for none.
+        longest_text: most tokens, if there is a table of positions; `None` without a limit.
+        image_shape: channels, height and width of images.
+        auto_classes: the names of the classes that each Auto class loads.
     """
 
     default_form = "auto"
@@ -67,7 +67,7 @@ class Traits:
 
 
 class LinearizedTraits(Traits):
-    """Properties of an encoder of transformers that became linear. Most number padding in front of a text, too."""
+    """Properties of a linearized encoder. Most give positions to padding as well, so texts are not padded left."""
 
     default_form = "lion"
     reference = "lion_parallel"
@@ -92,7 +92,7 @@ class LinearizedTraits(Traits):
 
     @property
     def longest_sample(self) -> int:
-        """Linear, and beyond the window on both sides."""
+        """Tokens of a text that is computed linearly, and is longer than the window on both sides."""
         return self.exact_length + 2 * self.config.lion_window + super().longest_sample
 
 

@@ -1,8 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Measures how well the kernels agree on a checkpoint: the error of each against the definition, evaluated in float64.
-Also reports values inside the model that show numerical problems: decays, denominators, and the origin of the first
-NaN.
+Measure how well the kernels agree on a checkpoint: the error of each against the definition, evaluated in float64.
+Also report values inside the model that show numerical problems: decays, denominators, and where the first NaN arose.
 """
 
 import argparse
@@ -32,8 +31,8 @@ from .traits import traits_of
 
 DTYPES = ("float64", "float32", "bfloat16")
 # The tolerance as a multiple of the rounding error of the reference form. In half precision all forms round the same
-# values and add in float32, so errors differ little, by a factor of up to 1.8 in 36 models; in the dtype that they add
-# in, the order of addition matters more.
+# values and add in float32, so errors differ little (by a factor of up to 1.8 in 36 models). In float32 and float64
+# the order of addition matters more.
 ALLOWANCE = {"float64": 8, "float32": 8, "bfloat16": 3, "float16": 3}
 # The largest tolerance, relative to the largest output: with more, wrong outputs would pass.
 COARSEST = 0.125
@@ -41,7 +40,7 @@ COARSEST = 0.125
 
 class HeadNumerics(NamedTuple):
     """
-    One head of one layer.
+    One attention head of one layer.
 
     Attributes:
         smallest_decay: the minimum λ over all tokens (and scans), in [0, 1].
@@ -63,8 +62,7 @@ class Numerics:
     The result of `numerics_report`.
 
     Attributes:
-        heads: every head of every layer of linear attention; softmax attention has neither decays nor denominators
-            that could be 0.
+        heads: every head of every linear layer. Softmax attention has no decays, and no denominators that could be 0.
         first_nan: the first weight, or else the first module in the order of computation, with a value that is not
             finite; `None` if there is none.
     """
@@ -73,7 +71,7 @@ class Numerics:
     first_nan: str | None
 
     def table(self) -> list[list[str]]:
-        """Rows of text, a header first."""
+        """Return rows of text, a header first."""
         cell = lambda x: "-" if x is None else f"{x:.3g}" if isinstance(x, float) else str(x)
         header = ["layer", "head", "smallest λ", "smallest denominator", "first NaN at token"]
         return [header, *([cell(x) for x in head] for head in self.heads)]
@@ -85,7 +83,7 @@ class KernelError:
     The largest absolute error of the encoder's outputs with one kernel, dtype and kind of padding.
 
     Attributes:
-        failure: why nothing was computed, which is possible with a mixer from elsewhere; the error is then NaN.
+        failure: why nothing was computed, as may happen with a user's mixer; the error is then NaN.
     """
 
     kernel: str
@@ -109,10 +107,10 @@ class Verification:
         errors: one entry per kernel, dtype and padding.
         scale: the largest absolute value of the reference's outputs.
         inputs: a description of the inputs.
-        numerics: of `numerics_report`.
-        exact_length: of an encoder that became linear.
-        is_exact: whether inputs of at most so many tokens give what softmax gives, to the bit; `None` if no input is
-            so short.
+        numerics: the result of `numerics_report`.
+        exact_length: up to how many tokens a linearized model computes softmax; 0 for a LION.
+        is_exact: whether inputs of at most `exact_length` tokens give what softmax gives, to the bit; `None` if no
+            input is so short.
     """
 
     errors: tuple[KernelError, ...]
@@ -128,12 +126,12 @@ class Verification:
         return is_finite and self.is_exact is not False and all(error.passed for error in self.errors)
 
     def by_kernel(self) -> dict[tuple[str, str], list[KernelError]]:
-        """The errors by kernel and dtype."""
+        """Return the errors by kernel and dtype."""
         return {key: [*errors] for key, errors in groupby(self.errors, key=lambda e: (e.kernel, e.dtype))}
 
     def worst(self, kernel: str, dtype: str) -> KernelError:
         """
-        The entry with the largest error over all kinds of padding. NaN is larger than any number.
+        Return the entry with the largest error over all kinds of padding. NaN is larger than any number.
 
         Args:
             kernel: for example `"chunk"`.
@@ -161,18 +159,18 @@ def verify_checkpoint(
 
     Args:
         checkpoint: a folder, a Trainer's output or a Hub repository. Code in it is not run.
-        file: a text or an image to compute on; random inputs without one.
+        file: a text or an image to compute on; by default inputs are random.
         dtypes: names of the dtypes to compute in.
-        seed: of random inputs.
-        revision: of a Hub repository.
+        seed: seed of random inputs.
+        revision: branch, tag or commit of a Hub repository.
 
     Returns:
         The errors by kernel, dtype and padding; `passed` of the result says whether all are within their tolerance.
 
     Raises:
-        ValueError: if it is no LION checkpoint, a dtype is not one of `ALLOWANCE`, `file` cannot be read, or nothing
-            can be computed in float64.
-        OSError: if it does not exist.
+        ValueError: if this is not a LION checkpoint, a dtype is not one of `ALLOWANCE`, `file` cannot be read, or
+            nothing can be computed in float64.
+        OSError: if the checkpoint does not exist.
     """
     for dtype in dtypes:
         if dtype not in ALLOWANCE:
@@ -223,8 +221,8 @@ def errors_of(
     model: PreTrainedModel, samples: list[Tensor], reference: list[Tensor], kernels: Iterable[str]
 ) -> dict[tuple[str, str], tuple[float, str | None]]:
     """
-    The largest error and `None`, or NaN and why nothing was computed: for each kernel and padding, and for the
-    reference form without padding.
+    Measure each kernel and padding, and the reference form without padding. Values are the largest error and `None`,
+    or NaN and why nothing was computed.
     """
     traits = traits_of(model)
     found: dict[tuple[str, str], tuple[float, str | None]] = {}
@@ -233,19 +231,19 @@ def errors_of(
         for padding in traits.paddings if kernel in kernels else ("none",):
             try:
                 found[kernel, padding] = largest_error(encode(model, samples, padding), reference), None
-            except Exception as error:  # of any class: the code may be anybody's
+            except Exception as error:  # of any class: the mixer may be a user's code
                 found[kernel, padding] = math.nan, in_words(error)
     return found
 
 
 def in_words(error: Exception) -> str:
-    """The class and the first line of an error."""
+    """Return the class and the first line of an error."""
     return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
 
 
 @torch.no_grad()
 def equals_softmax(model: PreTrainedModel, sample: Tensor) -> bool | None:
-    """Whether an input gives what softmax gives, to the bit; `None` if it has more than `exact_length` tokens."""
+    """Return whether an input gives what softmax gives, to the bit; `None` if it is longer than `exact_length`."""
     traits = traits_of(model)
     if not traits.exact_length or traits.modality == "text" and len(sample) > traits.exact_length:
         return None
@@ -262,7 +260,7 @@ def equals_softmax(model: PreTrainedModel, sample: Tensor) -> bool | None:
 
 @torch.no_grad()
 def encode(model: PreTrainedModel, samples: list[Tensor], padding: str) -> list[Tensor]:
-    """The encoder's outputs at the real tokens of every sample: float64 hidden states, then pooled vectors."""
+    """Return the encoder's outputs in float64: hidden states at real tokens of each sample, then pooled vectors."""
     hidden_states: list[Tensor] = []
     pooled: list[Tensor] = []
     for inputs in model_batches(model, samples, padding):
@@ -276,7 +274,7 @@ def encode(model: PreTrainedModel, samples: list[Tensor], padding: str) -> list[
 
 
 def largest_error(outputs: list[Tensor], reference: list[Tensor]) -> float:
-    """The largest absolute difference; NaN if there is one in either."""
+    """Return the largest absolute difference; NaN if there is one in either."""
     return float(torch.stack([(x - y).abs().max() for x, y in zip(outputs, reference, strict=True)]).max())
 
 
@@ -286,7 +284,7 @@ def numerics_report(model: PreTrainedModel, samples: list[Tensor]) -> Numerics:
     Record the decays and denominators of a model while it computes, in memory quadratic in the length.
 
     Args:
-        model: in evaluation mode.
+        model: a model in eval mode.
         samples: token ids `(length,)`, or pixels `(channels, height, width)`, one tensor for each input.
 
     Returns:
@@ -306,7 +304,7 @@ def numerics_report(model: PreTrainedModel, samples: list[Tensor]) -> Numerics:
         if isinstance(output, Tensor) and not output.isfinite().all():
             bad_modules.append(names[module])
 
-    with ExitStack() as hooks:  # one for all modules would not go away as a whole: torch.compile would warn for ever
+    with ExitStack() as hooks:  # after a global hook, even a removed one, torch.compile would warn for ever
         for module in names:
             hooks.enter_context(module.register_forward_hook(look, with_kwargs=True))
         for sample in samples:
@@ -325,7 +323,7 @@ def numerics_report(model: PreTrainedModel, samples: list[Tensor]) -> Numerics:
 
 
 def head_numbers(attention: LionAttention, hidden_states: Tensor, layout: Layout, *args, **kwargs) -> Tensor:
-    """`(heads, 3)`: the smallest λ, the smallest |denominator|, the first token that is not finite (inf if none)."""
+    """Return `(heads, 3)`: smallest λ, smallest |denominator|, first token that is not finite (inf if none)."""
     query, key, value, log_decays = attention.mixer(hidden_states, layout).inputs
     one_scan = partial(reference_attention, head_directions=attention.config.head_directions or "both")
     reference = layout.along(one_scan, attention.mixer.joins)
@@ -344,13 +342,13 @@ def head_numbers(attention: LionAttention, hidden_states: Tensor, layout: Layout
 
 
 def linearized_numbers(
-    head: LinearBranch, query: Tensor, key: Tensor, value: Tensor, *others, output: Tensor
+    branch: LinearBranch, query: Tensor, key: Tensor, value: Tensor, *others, output: Tensor
 ) -> Tensor:
-    """`head_numbers` of an encoder that became linear, without denominators: they are sums of positive numbers."""
+    """`head_numbers` of a linearized model, without denominators: they are sums of positive numbers."""
     heads = query.shape[1]
     decays = torch.ones(heads, dtype=query.dtype)
-    if head.decay is not None:
-        log_decay = head.decay(key.transpose(1, 2))  # (heads,), or more
+    if branch.decay is not None:
+        log_decay = branch.decay(key.transpose(1, 2))  # (heads,), or more
         decays = (log_decay if log_decay.dim() == 1 else log_decay.amin((0, 2))).exp().to(query.dtype)
     bad = ~output.isfinite().all(-1).all(0).transpose(0, 1)  # (heads, length)
     first = torch.where(bad.any(-1), bad.int().argmax(-1), math.inf)
@@ -358,7 +356,7 @@ def linearized_numbers(
 
 
 def verification_table(verification: Verification) -> list[list[str]]:
-    """Rows of text, a header first: kernel and dtype, the largest error per kind of padding, the tolerance."""
+    """Return rows of text, a header first: kernel and dtype, largest error per kind of padding, tolerance."""
     paddings = dict.fromkeys(e.padding for e in verification.errors)
     rows = [["kernel", "dtype", *(f"padding: {p}" for p in paddings), "tolerance", ""]]
     for (kernel, dtype), entries in verification.by_kernel().items():
@@ -370,7 +368,7 @@ def verification_table(verification: Verification) -> list[list[str]]:
 
 
 def summary(verification: Verification) -> list[str]:
-    """A line on the kernels, and one on the numbers inside the model where it has decays, denominators or softmax."""
+    """Summarise in a line on the kernels, and one on decays, denominators and softmax, if the model has any."""
     if not verification.passed:
         failed = [f"{e.kernel} in {e.dtype}, padding {e.padding}" for e in verification.errors if not e.passed]
         about = [f"{len(failed)} of {len(verification.errors)} differ, the first {failed[0]}"] if failed else []
@@ -403,7 +401,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtypes", nargs="+", default=DTYPES, metavar="DTYPE", help="default: " + " ".join(DTYPES))
     parser.add_argument("--seed", type=int, default=0, help="seed of the random inputs")
     parser.add_argument("--revision", help="branch, tag or commit of a Hub repository")
-    parser.add_argument("--table", action="store_true", help="print all errors and heads also where all is well")
+    parser.add_argument("--table", action="store_true", help="print all errors and heads even if all kernels agree")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from tokenization_lion import IMAGE_PROCESSORS, LionTokenizer, lion_image_proces
 from tokenization_lion.image_processing_grayscale import LionGrayscaleImageProcessorPil
 from transformers import AutoConfig, AutoTokenizer
 
-# transformers 5.17 without torchvision exports a placeholder under the short name; the class itself needs none.
+# Without torchvision, transformers 5.17 exports a placeholder under the short name; the class itself needs none.
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from configuration_lion import AUTO_MODELS, LionConfig, lion_preset
@@ -37,11 +37,11 @@ from .portable_code import write_portable_code
 # Mixers register themselves on import.
 for mixer in ("linear", "decay", "selective", "delta", "softmax", "luna"):
     import_module(f"{__name__}.mixers.{mixer}")
-# So do hand-written kernels; without these folders, plain torch operations compute.
+# Hand-written kernels do so, too. Without these folders, PyTorch operations compute attention.
 for kernels in ("cpu", "triton"):
     if find_spec(f"{__name__}.{kernels}"):
         import_module(f"{__name__}.{kernels}")
-# Pickles of whole models give the names that modules had before they moved.
+# Pickles of whole models name modules and classes by their former names.
 for old_name, new_name in (
     ("modeling_lion.configuration_lion", "configuration_lion.configuration_lion"),
     ("modeling_lion.in_transformers.in_place_classes", "modeling_lion.linearized.classes"),
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name in ("EncodedPassages", "encode_passages", "split_passages"):  # lazily: retrieval_lion imports this package
         return getattr(import_module("retrieval_lion.passages"), name)
-    if name.startswith("Lion"):  # of an encoder that became linear, as LionBertModel
+    if name.startswith("Lion"):  # a class of linearized models, such as LionBertModel
         return class_by_name(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The parts of a model besides attention: norms, the MLP of a layer, the pooler, and the head of masked LM."""
+"""The parts of a model besides attention: norms, the MLP, the pooler, and the masked language modeling head."""
 
 import torch
 from torch import Tensor, nn
@@ -47,8 +47,8 @@ class LionMaskedLMHead(nn.Module):
 
 class LionPooler(nn.Module):
     """
-    One vector for a sequence, by `pooling`: its first real token or the mean of its real tokens. A dense layer and
-    tanh follow the first token of a text, as in BERT.
+    Reduces a sequence to one vector: by `config.pooling`, its first real token or the mean of its real tokens. In
+    texts, a dense layer and tanh follow the first token, as in BERT.
     """
 
     def __init__(self, config: PreTrainedConfig):
@@ -58,22 +58,22 @@ class LionPooler(nn.Module):
         self.dense = nn.Linear(config.hidden_size, config.hidden_size) if is_bert else None
 
     def forward(self, hidden_states: Tensor, layout: Layout) -> Tensor:
-        """`(batch, hidden_size)`; for packed rows `(batch * num_sequences, hidden_size)`."""
+        """Returns `(batch, hidden_size)`, or `(batch * num_sequences, hidden_size)` for packed rows."""
         pooled = layout.pool(hidden_states, self.reduce, self.pooling)
         return pooled if self.dense is None else self.dense(pooled).tanh()
 
     def reduce(self, hidden_states: Tensor, is_real: Tensor | None) -> Tensor:
-        """`(batch, length, hidden_size)` to `(batch, hidden_size)`."""
+        """Reduces `(batch, length, hidden_size)` to `(batch, hidden_size)`."""
         if self.pooling == "mean":
             return mean_of_real(hidden_states, is_real)
         if is_real is None:
             return hidden_states[:, 0]
-        first = is_real.int().argmax(dim=1)  # not 0 where padding is on the left
+        first = is_real.int().argmax(dim=1)  # not 0 if padding is on the left
         return hidden_states[torch.arange(first.shape[0], device=first.device), first]
 
 
 def mean_of_real(hidden_states: Tensor, is_real: Tensor | None) -> Tensor:
-    """The mean over real tokens, `(batch, hidden_size)`; 0 if there are none."""
+    """The mean over the real tokens of each row, `(batch, hidden_size)`; 0 if a row has none."""
     if is_real is None:
         return hidden_states.mean(dim=1)
     weights = is_real.to(hidden_states.dtype).unsqueeze(-1)

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Embeddings of tokens of text (SPEC §7) and of patches of images (SPEC §6)."""
+"""Embeddings of text tokens (SPEC §7) and image patches (SPEC §6)."""
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from .tokens import cyclic_positions
 
 
 class LionTextEmbeddings(nn.Module):
-    """Word embeddings and, if configured, those of token types and absolute positions, then a norm (SPEC §7)."""
+    """Word embeddings plus, if configured, embeddings of token types and positions, then a norm (SPEC §7)."""
 
     def __init__(self, config: PreTrainedConfig):
         super().__init__()
@@ -35,7 +35,7 @@ class LionTextEmbeddings(nn.Module):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
     ) -> Tensor:
-        """`position_ids` come from `read_text` (tokens.py), `(batch or 1, length)`."""
+        """Returns `(batch, length, hidden_size)`. `position_ids`, `(batch or 1, length)`, come from `read_text`."""
         if inputs_embeds is None:
             # An adapter around the table may have no `num_embeddings` (peft: `trainable_token_indices`).
             vocab_size = getattr(self.word_embeddings, "num_embeddings", self.config.vocab_size)
@@ -45,7 +45,7 @@ class LionTextEmbeddings(nn.Module):
         if token_type_ids is None:
             token_type_ids = torch.zeros(1, shape[1], dtype=torch.long, device=inputs_embeds.device)
         check_ids("token_type_ids", token_type_ids, self.config.type_vocab_size, "type_vocab_size", shape)
-        # A device_map may have put each table on another device.
+        # A device_map may put each table on a different device.
         device, embeddings = inputs_embeds.device, inputs_embeds
         if self.token_type_embeddings is not None:
             embeddings = embeddings + self.token_type_embeddings(token_type_ids).to(device)
@@ -59,14 +59,14 @@ class LionTextEmbeddings(nn.Module):
 
 
 class PatchProjection(nn.Conv2d):
-    """`nn.Conv2d` that converts pixels to the dtype of its weight at run time, since hooks may change that dtype."""
+    """`nn.Conv2d` that casts pixels to the dtype of its weight in each call, since hooks may change that dtype."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.to(self.weight.dtype))
 
 
 class LionImageEmbeddings(nn.Module):
-    """A CLS token if configured, and the patches of an image, row by row; absolute positions or none (SPEC §6)."""
+    """A CLS token, if configured, and the patches of an image row by row, with or without positions (SPEC §6)."""
 
     def __init__(self, config: PreTrainedConfig, use_mask_token: bool = False):
         super().__init__()
@@ -115,7 +115,7 @@ class LionImageEmbeddings(nn.Module):
         return self.dropout(embeddings)
 
     def positions(self, grid: tuple[int, int], interpolate_pos_encoding: bool | None) -> Tensor:
-        """The position embeddings of the CLS token and a grid of patches, `(1, 1 + rows * columns, hidden_size)`."""
+        """The position embeddings of the CLS token and a grid of patches, `(1, CLS + rows * columns, hidden_size)`."""
         if grid == self.config.patch_grid:
             return self.position_embeddings
         if not interpolate_pos_encoding:
@@ -132,7 +132,7 @@ class LionImageEmbeddings(nn.Module):
 
 
 def patch_grid(config: PreTrainedConfig, pixel_values: Tensor) -> tuple[int, int]:
-    """Rows and columns of patches in `pixel_values`; raises a ValueError unless they are images of whole patches."""
+    """The number of rows and columns of patches. Raises a ValueError unless images consist of whole patches."""
     if pixel_values.dim() != 4 or pixel_values.shape[1] != config.num_channels:
         raise ValueError(
             f"pixel_values must be (batch, num_channels, height, width) with `num_channels` {config.num_channels}; "

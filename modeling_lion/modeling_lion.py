@@ -54,9 +54,9 @@ from .attention.report import AttentionReport, attention_report
 from .attention.tracing import is_readable
 from .blocks import LionMaskedLMHead, LionMLP, LionPooler, make_norm
 from .embeddings import LionImageEmbeddings, LionTextEmbeddings, join_patches, patch_grid
-from .loading import LoadedModel, check_config
 from .mixers.mixer import Mixer, check_own_weights, init_own_weights, start_by_fan_in
 from .mixers.softmax import SlidingMixer, SoftmaxMixer, eager_softmax
+from .pretrained import PretrainedOverrides, check_config
 from .sequence.input_checks import check_inputs, check_one_row
 from .sequence.layout import Layout, Memory, text_layout
 from .sequence.rotary import rotary_embeddings, rotary_tables
@@ -68,20 +68,20 @@ from .tokens import Tokens, in_one_row, read_text, real_tokens
 
 
 def mixer_class(config: LionConfig, layer_type: str) -> type[Mixer]:
-    """The mixer of a layer: that of `mixer_type`, or of softmax for the layer types that name it."""
+    """The mixer class of a layer type: that of `mixer_type`, or one of the softmax mixers."""
     if layer_type == "sliding_attention":
         return SlidingMixer
     is_softmax = config.layer_types and layer_type == "full_attention"
     return SoftmaxMixer if is_softmax else find_mixer(config.mixer_type)
 
 
-# transformers' functions, for softmax. The forms of other mixers (`Mixer.forms`) are not registered: no other model in
-# the process can be given one of their names by mistake.
+# transformers' attention functions, for softmax mixers. The forms of other mixers (`Mixer.forms`) are not registered,
+# so that no other model in the process can get one by mistake.
 ALL_ATTENTION_FUNCTIONS = AttentionInterface()
 
 
 class LionAttention(nn.Module):
-    """A mixer makes the inputs of attention; attention and an output projection follow."""
+    """A mixer, the attention function whose inputs it makes, and the output projection."""
 
     def __init__(self, config: LionConfig, layer_idx: int = 0):
         super().__init__()
@@ -106,7 +106,8 @@ class LionAttention(nn.Module):
             layout: padding, packing, rotary tables, scans and halos (sequence/layout.py).
 
         Returns:
-            The mixed hidden states, and the weights if `output_attentions`.
+            The output, `(batch, length, hidden_size)`, and the attention weights, `(batch, heads, length, keys)`, if
+            `output_attentions`, otherwise `None`.
         """
         if "attention_mask" in kwargs:
             raise ValueError("Layers take no `attention_mask`: give `layout`, or call the model.")
@@ -145,13 +146,13 @@ class LionLayer(GradientCheckpointingLayer):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(self, hidden_states: Tensor, layout: Layout, **kwargs: Unpack[TransformersKwargs]) -> Tensor:
-        """The hidden states for the next layer; arguments as of `LionAttention`."""
+        """Returns the next hidden states, `(batch, length, hidden_size)`; arguments as in `LionAttention`."""
         # The normed states are not assigned to a variable, so that inference frees them early.
         mixed, _ = self.attention(self.normed(hidden_states), layout, **kwargs)
         return layout.by_token(self.add_and_feed_forward, hidden_states, mixed)
 
     def add_and_feed_forward(self, hidden_states: Tensor, mixed: Tensor) -> Tensor:
-        """All that follows attention, whose output is `mixed`."""
+        """The residuals, norms and MLP after attention, whose output is `mixed`."""
         hidden_states = hidden_states + self.dropout(mixed)
         if not self.is_pre_norm:
             hidden_states = self.attention_norm(hidden_states)
@@ -164,7 +165,7 @@ class LionLayer(GradientCheckpointingLayer):
         return hidden_states if self.is_pre_norm else self.mlp_norm(hidden_states)
 
     def computed_in_tiles(self) -> list[nn.Module]:
-        """The modules that get some tokens at a time where a layout has tiles."""
+        """The modules that are called on one tile of tokens at a time if the layout has tiles."""
         wholes = self, self.attention, self.attention.mixer
         return [part for whole in wholes for part in whole.children() if part not in wholes]
 
@@ -178,8 +179,8 @@ class LionLayer(GradientCheckpointingLayer):
 
 class LionMemoryLayer(LionLayer):
     """
-    A layer whose mixer changes `layout.memory` (mixers/luna.py). To `forward`, which may be checkpointed, the memory
-    is an argument and a result: what is in a layout has no gradient there.
+    A layer whose mixer changes `layout.memory` (mixers/luna.py). `forward` takes and returns the memory, since
+    gradient checkpointing does not see tensors inside a layout.
     """
 
     def __call__(self, hidden_states: Tensor, layout: Layout, **kwargs: Unpack[TransformersKwargs]) -> Tensor:
@@ -198,8 +199,8 @@ def layer_class(config: LionConfig) -> type[LionLayer]:
     return LionMemoryLayer if find_mixer(config.mixer_type).has_memory else LionLayer
 
 
-@auto_docstring(custom_intro="What all LION models share: configuration, loading, kernels by name.")
-class LionPreTrainedModel(LoadedModel, SequenceParallelModel, PreTrainedModel):
+@auto_docstring(custom_intro="The base class of all LION models: configuration, loading, kernels by name.")
+class LionPreTrainedModel(PretrainedOverrides, SequenceParallelModel, PreTrainedModel):
     config: LionConfig
     base_model_prefix = "lion"
     supports_gradient_checkpointing = True
@@ -207,14 +208,13 @@ class LionPreTrainedModel(LoadedModel, SequenceParallelModel, PreTrainedModel):
     _can_compile_fullgraph = True
     _can_record_outputs = {"hidden_states": LionLayer, "attentions": LionAttention}
     _supports_sdpa = _supports_flash_attn = _supports_flex_attn = SupportsSoftmax()
-    # The modalities that the class supports.
     _modalities: tuple[str, ...] = ("text", "image")
 
     def __init__(self, config: LionConfig, *inputs, **kwargs):
         check_config(type(self), config, LionConfig)
         super().__init__(config, *inputs, **kwargs)
         # Modules that a device_map does not split and accelerate's FSDP gathers as a whole. FSDP raises an error for a
-        # class that is not in the model, and handles word embeddings itself, with a decoder that is tied to them.
+        # class that is not in the model. It handles word embeddings, and a decoder tied to them, itself.
         self._no_split_modules = [layer_class(config).__name__]
         self._no_split_modules += ["LionImageEmbeddings"] * (config.modality == "image")
 
@@ -229,7 +229,7 @@ class LionPreTrainedModel(LoadedModel, SequenceParallelModel, PreTrainedModel):
         return chosen
 
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Module:
-        """`PreTrainedModel.resize_token_embeddings`, for text; a ValueError for image models."""
+        """`PreTrainedModel.resize_token_embeddings`. Raises a ValueError for image models."""
         if self.config.modality != "text":
             raise ValueError(
                 "An image model has no token embeddings to resize: its embeddings are of patches. Set `image_size` or "
@@ -239,15 +239,15 @@ class LionPreTrainedModel(LoadedModel, SequenceParallelModel, PreTrainedModel):
 
     def attention_report(self, tokens: list[int], **inputs: Tensor) -> list[AttentionReport | None]:
         """
-        What each linear layer attends to, in memory linear in the length.
+        Report what each linear layer attends to: exact attention rows, rows of the decay mask and receptive fields, in
+        memory linear in the length.
 
         Args:
             tokens: positions whose rows to report, the same in every row of the batch. For images, 0 is the CLS token.
-            inputs: as for the model.
+            inputs: inputs of the model, by name.
 
         Returns:
-            One `AttentionReport` per layer, `None` for softmax layers: exact attention rows, rows of the decay mask,
-            receptive fields.
+            An `AttentionReport` for each linear layer, `None` for softmax layers.
 
         Raises:
             ValueError: if there are no linear layers with one decay mask per head, or a position is not in the input.
@@ -260,9 +260,9 @@ class LionPreTrainedModel(LoadedModel, SequenceParallelModel, PreTrainedModel):
         init_own_weights(module, self.config)
 
 
-@auto_docstring(custom_intro="LION without a head: hidden states of texts or images, and one vector for each.")
+@auto_docstring(custom_intro="LION without a task head: hidden states of texts or images, and one vector for each.")
 class LionModel(LionPreTrainedModel):
-    # Heads and the mask token of pre-training are not part of the encoder, which may be loaded alone.
+    # Task heads and the mask token of pretraining: an encoder loaded from a checkpoint of a task ignores them.
     _keys_to_ignore_on_load_unexpected = [
         r"^(classifier|qa_outputs|lm_head|decode_head|decoder)\.",
         r"mask_token$",
@@ -271,9 +271,9 @@ class LionModel(LionPreTrainedModel):
     def __init__(self, config: LionConfig, add_pooling_layer: bool = True, use_mask_token: bool = False):
         r"""
         add_pooling_layer (`bool`, *optional*, defaults to `True`):
-            Whether to make `pooler_output`.
+            Whether to compute `pooler_output`.
         use_mask_token (`bool`, *optional*, defaults to `False`):
-            Whether to have a mask token, for masked image modeling.
+            Whether to add a mask token, for masked image modeling.
         """
         super().__init__(config)
         self.is_text = config.modality == "text"
@@ -319,14 +319,14 @@ class LionModel(LionPreTrainedModel):
     ) -> BaseModelOutputWithPooling:
         r"""
         bool_masked_pos (`torch.BoolTensor` of shape `(batch_size, num_patches)`, *optional*):
-            Which patches are replaced by the mask token.
+            True for patches that the mask token replaces.
         cu_seq_lens_q (`torch.Tensor` of shape `(num_sequences + 1,)`, *optional*):
-            Borders of packed sequences: from 0 to the length, the same in each row, or from 0 to the number of all
-            tokens, of the rows one after the other. Read from `position_ids` that return to the first one if not
-            given, but not under `torch.compile`, where they must be given. `pooler_output` has one row per sequence.
+            Borders of packed sequences: from 0 to the length if all rows have the same borders, or from 0 to
+            `batch_size * sequence_length`, counted through all rows. If not given, they are read from `position_ids`
+            that return to the first position, except under `torch.compile`. `pooler_output` has one row per sequence.
         """
         if not self.is_text and pixel_values is None and input_ids is not None and input_ids.is_floating_point():
-            input_ids, pixel_values = None, input_ids  # given by position, as to a ViT
+            input_ids, pixel_values = None, input_ids  # a positional argument, as for a ViT
         given = input_ids, inputs_embeds, pixel_values, position_ids, cu_seq_lens_q, kwargs.get("past_key_values")
         check_inputs(self.config, *given)
         if self.is_text:
@@ -359,7 +359,7 @@ class LionModel(LionPreTrainedModel):
         layout.plan = CallPlan() if is_readable(hidden_states) else None
         kwargs.setdefault("output_attentions", self.config.output_attentions)
         for layer in self.layers:
-            # By position: checkpointing would lose gradients of tensors passed by name.
+            # Positional, since gradient checkpointing would lose gradients of tensors that are passed by name.
             hidden_states = layer(hidden_states, layout, **kwargs)
         if self.norm is not None:
             hidden_states = self.norm(hidden_states)
@@ -382,18 +382,17 @@ class LionModel(LionPreTrainedModel):
         show_progress: bool = True,
     ) -> BaseModelOutputWithPooling:
         """
-        Encode a text of any length. The result is that of `forward`, but besides the hidden states it takes the memory
-        of one segment only: a million tokens fit where a single forward pass would not. For inference; nothing is
-        truncated. `forward` calls this for texts of more than 16,384 tokens in a batch of more than 131,072
-        (`goes_in_segments`).
+        Encode a text of any length, for inference. The result is that of `forward`, and nothing is truncated. Besides
+        the hidden states, it needs the memory of one segment only: a million tokens fit where a single forward pass
+        would not. `forward` calls this for texts of more than 16,384 tokens in a batch of more than 131,072 tokens.
 
         Args:
             input_ids, attention_mask, token_type_ids, position_ids: as in `forward`, `(batch, length)`.
-            segment_length: tokens that are computed at once.
+            segment_length: number of tokens per segment.
             show_progress: whether to draw a progress bar.
 
         Returns:
-            As of `forward`: `last_hidden_state`, `(batch, length, hidden_size)`, and `pooler_output`.
+            As `forward`: `last_hidden_state`, `(batch, length, hidden_size)`, and `pooler_output`.
 
         Raises:
             ValueError: if the model reads images, is in training mode or has layers that see all tokens at once, or
@@ -439,8 +438,8 @@ class LionForMaskedLM(LionPreTrainedModel):
     ) -> MaskedLMOutput:
         r"""
         labels (`torch.LongTensor` of shape `(batch_size, sequence_length)`, *optional*):
-            The tokens to predict, in `[0, config.vocab_size)`; -100 where there is nothing to predict. In training
-            with `config.sparse_prediction`, `logits` are those of the other tokens only, `(count, vocab_size)`.
+            The ids of the tokens to predict, in `[0, config.vocab_size)`; -100 for tokens without a prediction. While
+            training with `config.sparse_prediction`, `logits` has predicted tokens only, `(count, vocab_size)`.
         """
         outputs = self.lion(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
@@ -466,7 +465,7 @@ def classifier_dropout(config: LionConfig) -> nn.Dropout:
 def classification_loss(
     model: PreTrainedModel, labels: Tensor, logits: Tensor, num_items_in_batch: Tensor | int | None = None, **kwargs
 ) -> Tensor:
-    """transformers' loss, which divides that of classes by `num_items_in_batch`; here all are."""
+    """transformers' loss, divided by `num_items_in_batch` for every problem type, not for single labels only."""
     loss = model.loss_function(labels, logits, model.config, num_items_in_batch=num_items_in_batch, **kwargs)
     if num_items_in_batch is None or model.config.problem_type == "single_label_classification":
         return loss
@@ -474,7 +473,7 @@ def classification_loss(
 
 
 class LionTextClassifier(LionPreTrainedModel):
-    """The base of the text heads that classify."""
+    """The base of the text models with a classification head."""
 
     _modalities = ("text",)
 
@@ -487,7 +486,7 @@ class LionTextClassifier(LionPreTrainedModel):
         self.post_init()
 
     def classify(self, states: Tensor) -> Tensor:
-        """Logits of texts or tokens, `(..., num_labels)`, from pooled vectors or hidden states."""
+        """Logits, `(..., num_labels)`, of pooled vectors or hidden states, `(..., hidden_size)`."""
         return self.classifier(self.dropout(states))
 
 
@@ -510,8 +509,8 @@ class LionForSequenceClassification(LionTextClassifier):
     ) -> SequenceClassifierOutput:
         r"""
         labels (`torch.Tensor` of shape `(batch_size,)` or `(batch_size, num_labels)`, *optional*):
-            Classes (int64), numbers to regress on (`num_labels=1`, float), or 0/1 per label (float). Which of these
-            is read from `config.problem_type`, or guessed from the labels if that is not set.
+            Classes (int64), numbers to regress on (`num_labels=1`, float), or 0/1 per label (float).
+            `config.problem_type` says which; if it is not set, the labels decide.
         """
         outputs = self.lion(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
@@ -523,7 +522,7 @@ class LionForSequenceClassification(LionTextClassifier):
         )
 
 
-@auto_docstring(custom_intro="LION with a classification head on every token, as for named entities.")
+@auto_docstring(custom_intro="LION with a classification head on every token, for example for named entities.")
 class LionForTokenClassification(LionTextClassifier):
     _has_labels_per_token = True
 
@@ -558,7 +557,7 @@ class LionForTokenClassification(LionTextClassifier):
         )
 
 
-@auto_docstring(custom_intro="LION with a head for the first and the last token of an answer in the text.")
+@auto_docstring(custom_intro="LION with a question answering head: the first and the last token of an answer.")
 class LionForQuestionAnswering(LionPreTrainedModel):
     _modalities = ("text",)
     _supports_sequence_parallel = False
@@ -598,7 +597,7 @@ class LionForQuestionAnswering(LionPreTrainedModel):
         )
 
 
-@auto_docstring(custom_intro="LION with a head that scores each of several choices.")
+@auto_docstring(custom_intro="LION with a multiple choice head, which scores each of several texts.")
 class LionForMultipleChoice(LionTextClassifier):
     # The loss is a mean over the batch, which the Trainer has to divide when it accumulates gradients.
     accepts_loss_kwargs = False
@@ -711,8 +710,7 @@ class LionForMaskedImageModeling(LionPreTrainedModel):
     ) -> MaskedImageModelingOutput:
         r"""
         bool_masked_pos (`torch.BoolTensor` of shape `(batch_size, num_patches)`, *optional*):
-            Which patches are replaced by the mask token and predicted. Gives a loss: the mean absolute error of
-            their pixels.
+            True for patches that the mask token replaces. If given, the loss is their mean absolute error.
         """
         outputs = self.lion(
             pixel_values=pixel_values,
@@ -741,11 +739,11 @@ class LionForMaskedImageModeling(LionPreTrainedModel):
 
 
 def patch_maps(config: PreTrainedConfig, tokens: Tensor, pixel_values: Tensor) -> Tensor:
-    """The patches of `(batch, length, channels)` as `(batch, channels, rows, columns)`."""
+    """The patches among `tokens`, `(batch, length, channels)`, as `(batch, channels, rows, columns)`."""
     return tokens[:, config.num_prefix_tokens :].transpose(1, 2).unflatten(2, patch_grid(config, pixel_values))
 
 
-@auto_docstring(custom_intro="LION as a backbone: the hidden states of chosen layers as feature maps.")
+@auto_docstring(custom_intro="LION as a backbone: feature maps from the hidden states of chosen layers.")
 class LionBackbone(BackboneMixin, LionPreTrainedModel):
     main_input_name = "pixel_values"
     input_modalities = ("image",)
@@ -772,7 +770,7 @@ class LionBackbone(BackboneMixin, LionPreTrainedModel):
     ) -> BackboneOutput:
         r"""
         interpolate_pos_encoding (`bool`, *optional*, defaults to `True`):
-            Whether images of other sizes than `config.image_size` are taken, with interpolated positions.
+            Whether to accept images of other sizes than `config.image_size`, with interpolated positions.
         """
         options = {"interpolate_pos_encoding": interpolate_pos_encoding, "output_hidden_states": True} | kwargs
         outputs = self.lion(pixel_values=pixel_values, return_dict=True, **options)
@@ -835,7 +833,7 @@ class LionForSemanticSegmentation(LionPreTrainedModel):
 
 def segmentation_loss(logits: Tensor, labels: Tensor, ignore_index: int) -> Tensor:
     """
-    The mean cross entropy of the pixels that count, 0 where none does.
+    The mean cross entropy over the pixels whose label is not `ignore_index`; 0 if there are none.
 
     Args:
         logits: `(batch, num_labels, rows, columns)`, interpolated to the size of the labels.

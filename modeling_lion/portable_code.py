@@ -12,8 +12,8 @@ modules of a group are joined into one file, in the order of their imports, with
 Imports within a group are dropped, and imports of another group are changed to its file. Imports inside functions stay
 where they are, so that they stay lazy.
 
-A mixer or a feature map from elsewhere goes beside these files, in the file that defines it, whose imports of this
-package are changed to imports of theirs. config.json then names that file, so that it is loaded first.
+For a mixer or a feature map of another package, its source file is copied, and imports of this package become imports
+of the generated files. config.json then names that file, so that transformers loads it first.
 """
 
 import ast
@@ -36,7 +36,7 @@ logger = logging.get_logger(__name__)
 PACKAGES = {
     package.__name__: Path(str(package.__file__)).parent for package in (configuration_lion, tokenization_lion)
 } | {"modeling_lion": Path(__file__).parent}
-# Modules that LION's weights do not need.
+# Modules that saved models do not need.
 NOT_SHIPPED = (
     "configuration_lion.presets",
     "modeling_lion.linearized.linearize",
@@ -74,18 +74,18 @@ class Module:
         self.tree = ast.parse(self.source)
 
     def module_of(self, node: ast.ImportFrom) -> str:
-        """The dotted name of the module that an import reads."""
+        """The dotted name of the module that a `from` statement imports from."""
         parent = self.name.split(".")[: -node.level] if node.level else []
         return ".".join([*parent, node.module or ""])
 
     def own_imports(self, nodes: Iterable[ast.AST] | None = None) -> Iterator[ast.ImportFrom]:
-        """All imports from these packages, or those among `nodes`, such as the statements at the top level."""
+        """The imports from this repository, in the whole module or among `nodes`."""
         for node in ast.walk(self.tree) if nodes is None else nodes:
             if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").split(".")[0] in PACKAGES):
                 yield node
 
     def needs(self) -> list[str]:
-        """The modules that have to be defined before this one."""
+        """The modules that must come before this one in a generated file."""
         return [self.module_of(node) for node in self.own_imports(self.tree.body)]
 
     def needs_triton(self) -> bool:
@@ -110,7 +110,7 @@ def shipped_modules() -> dict[str, tuple[Module, str]]:
 
 
 def group_of_module(name: str) -> str:
-    """The generated file of a module that does not need triton; the tokenizer is loaded with a configuration alone."""
+    """The group of a module that does not need triton. The tokenizer is loaded without the model."""
     with_configuration = name.startswith("configuration_lion.") or name == "tokenization_lion.tokenization_lion"
     return "configuration_lion" if with_configuration else "modeling_lion"
 
@@ -128,7 +128,7 @@ def portable_code() -> dict[str, str]:
 
 
 def joined(group: str, modules: dict[str, tuple[Module, str]]) -> str:
-    """The text of the file of a group."""
+    """The source of the generated file of a group."""
     order: list[Module] = []
     seen: set[str] = set()
 
@@ -170,8 +170,8 @@ def import_statement(names_of_origin: tuple[str, set[str]]) -> str:
 
 def body_of(module: Module, group: str, modules: dict, imports: dict, others: dict, defined: dict) -> str:
     """
-    The source of a module without its imports, which are added to `imports` (names by origin) and `others` (names by
-    group). `defined` maps the names of the group so far to the statements that define them.
+    The source of a module without its imports. Adds its names from outside to `imports`, by origin, its names from
+    other groups to `others`, by group, and the statements that define its own names to `defined`, by name.
     """
     lines = module.source.splitlines()
     replaced: dict[int, str | None] = {}
@@ -243,11 +243,11 @@ def write_portable_code(
     Write the generated files into a folder, each one atomically.
 
     Args:
-        parts: the mixer and the feature map of the model; the files of those from elsewhere are written, too.
-        auto_map: of the configuration, `"file.Class"` by Auto class.
+        parts: the mixer and the feature map of the model. The source files of those from other packages are copied.
+        auto_map: the one of the configuration, `"file.Class"` by Auto class.
 
     Returns:
-        The `auto_map` that loads the parts as well.
+        The `auto_map` that also loads the parts.
     """
     texts = dict(portable_code())
     if others := [part for part in parts if not is_own(part)]:
@@ -272,7 +272,7 @@ def write_portable_code(
 
 
 def source_file(part: Callable) -> str:
-    """The file of a mixer or a feature map from elsewhere; a ValueError if it cannot go beside weights."""
+    """The file of a mixer or a feature map of another package. Raises a ValueError if it cannot be copied."""
     root = part.__module__.partition(".")[0]
     try:
         path = inspect.getsourcefile(part)
@@ -287,7 +287,7 @@ def source_file(part: Callable) -> str:
 
 def portable_source(path: Path) -> str:
     """
-    The source of a file from elsewhere, with imports from this package changed to imports from the generated files.
+    The source of a file of another package, with imports of this one changed to imports of the generated files.
 
     Raises:
         ValueError: if it imports something that is not in these files.
@@ -322,7 +322,7 @@ def portable_source(path: Path) -> str:
 
 
 def group_of(name: str, imported_from: str, modules: dict[str, tuple[Module, str]], path: Path) -> str:
-    """The generated file with what is imported as `from imported_from import name`."""
+    """The group that defines what `from imported_from import name` imports."""
     if imported_from in modules:
         return modules[imported_from][1]
     for module, group in modules.values():
@@ -332,7 +332,7 @@ def group_of(name: str, imported_from: str, modules: dict[str, tuple[Module, str
 
 
 def entry_code(others: list[tuple[str, str]], auto_map: dict[str, str]) -> str:
-    """The end of the file that config.json names: it imports the other files, and the classes under their names."""
+    """The last lines of the file that config.json names: they import the other files and the model's classes."""
     names = {f".{Path(file).stem}": {name} for file, name in others}
     for reference in auto_map.values():
         module, name = reference.split(".")

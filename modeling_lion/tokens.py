@@ -1,10 +1,10 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The tokens of one call of a model: which are real, where packed sequences begin, their positions, and which are
-neighbours (SPEC §4). Nothing else reads the masks, borders and positions that users pass.
+The tokens of one model call: which are real, where packed sequences begin, their positions, and which are neighbours
+(SPEC §4). No other module reads the masks, borders and positions that users pass.
 
-`LionModel` and encoders that became linear make one `Tokens` per call. What depends on it is here, too: padding that
-is absent, what a window sees, real tokens next to each other, sequences as rows of their own.
+`LionModel` and linearized models make one `Tokens` per call. Its methods zero padded tokens, make window masks, move
+real tokens together, and split packed rows into sequences.
 """
 
 import threading
@@ -21,7 +21,7 @@ from .attention.tracing import is_readable
 from .private_apis import version_of
 
 
-# Masks that are added to scores hide a token by less than this.
+# A mask that is added to scores hides a token if its number is at most this.
 HIDDEN = -1e4
 
 
@@ -29,12 +29,11 @@ HIDDEN = -1e4
 class Order:
     """
     An order in which the real tokens of every sequence are contiguous: leading padding first, then the real tokens,
-    then the padding that was between them and behind them. Windows and convolutions, which see a few neighbours, treat
-    a padded token as absent in it.
+    then all other padding. Windows and convolutions, which see a few neighbours, use it to skip padded tokens.
 
     Attributes:
         order: the index of the token at each place, `(batch, length)`, int64.
-        place: the place of each token, likewise.
+        place: the place of each token, the inverse of `order`, `(batch, length)`, int64.
     """
 
     order: Tensor
@@ -43,8 +42,8 @@ class Order:
     @classmethod
     def of(cls, is_real: Tensor | None, cu_seqlens: Tensor | None) -> "Order | None":
         """
-        `None` without padding between real tokens of the same sequence: where the mask can be read, it is read once.
-        In a graph, which cannot read it, tokens then stay where they are. Arguments as in `Tokens`.
+        The order of tokens, or `None` if no padding is between real tokens of the same sequence. A graph, which cannot
+        read the mask, gets an order in any case, the identity without such padding. Arguments as in `Tokens`.
         """
         if is_real is None or is_readable(is_real) and not has_inner_padding(is_real, cu_seqlens):
             return None
@@ -60,11 +59,11 @@ class Tokens:
     Attributes:
         is_real: False for padding, `(batch, length)`, bool; `None` if all are known to be real.
         cu_seqlens: borders of packed sequences, which do not see each other, `(num_sequences + 1,)`, int: from 0 to
-            `length`, the same in every row, or from 0 to `batch * length`, of all rows one after the other. `None` for
-            one sequence in each row.
-        position_ids: of text, `(batch or 1, length)`, int64.
-        order: `None` where no padding is between real tokens, and for models that need no neighbours.
-        row_lengths: the number of real tokens of each row, where `read_mask` could read it.
+            `length` if every row has the same borders, or from 0 to `batch * length`, counted through all rows. `None`
+            for one sequence in each row.
+        position_ids: positions of a text, `(batch or 1, length)`, int64.
+        order: `None` if no padding is between real tokens, and in models that need no neighbours.
+        row_lengths: the number of real tokens in each row, if `read_mask` could read it.
     """
 
     is_real: Tensor | None = None
@@ -78,26 +77,26 @@ class Tokens:
         return replace(self, order=Order.of(self.is_real, self.cu_seqlens))
 
     def contiguous(self) -> "Tokens":
-        """The same tokens in their `order`."""
+        """These tokens after `reordered`."""
         if self.order is None:
             return self
         return replace(self, is_real=self.reordered(self.is_real), order=None)
 
     def rows(self, index: Tensor) -> "Tokens":
-        """Some rows of the batch, by their indices, without borders."""
+        """The rows of the batch with these indices, without borders."""
         order = None if self.order is None else Order(self.order.order[index], self.order.place[index])
         return Tokens(None if self.is_real is None else self.is_real[index], order=order)
 
     def reordered(self, x: Tensor, dim: int = 1) -> Tensor:
-        """`(batch, ..., length, ...)` in `order`, along `dim`; differentiable."""
+        """Reorder `(batch, ..., length, ...)` along `dim` by `order`; differentiable."""
         return x if self.order is None else take_tokens(x, self.order.order, dim)
 
     def restored(self, x: Tensor, dim: int = 1) -> Tensor:
-        """`reordered`, undone; differentiable."""
+        """Undo `reordered`; differentiable."""
         return x if self.order is None else take_tokens(x, self.order.place, dim)
 
-    def absent(self, x: Tensor) -> Tensor:
-        """`(batch, length, ...)`, 0 at padded tokens."""
+    def zero_padding(self, x: Tensor) -> Tensor:
+        """Set padded tokens of `(batch, length, ...)` to 0."""
         return x if self.is_real is None else x * over_channels(self.is_real, x)
 
     def fold(self, key: Tensor, log_decay: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -111,12 +110,12 @@ class Tokens:
         if self.is_real is not None and log_decay is not None:
             log_decay = log_decay.view(1, -1, 1) if log_decay.dim() == 1 else log_decay
             log_decay = torch.where(self.is_real[:, None], log_decay, 0)
-        return self.absent(key), log_decay
+        return self.zero_padding(key), log_decay
 
     def window_positions(self, like: Tensor, reach: int) -> Tensor:
         """
-        What a window of `reach` tokens on each side counts, `(1 or batch, length)`, int64: real tokens, by `order`,
-        and farther apart in different sequences.
+        The positions by which a window of `reach` tokens on each side measures distance, `(1 or batch, length)`,
+        int64. They count real tokens, by `order`; tokens of different sequences are more than `reach` apart.
 
         Args:
             like: `(batch, length, ...)`, for its length and device.
@@ -124,16 +123,16 @@ class Tokens:
         length = like.shape[1]
         token = torch.arange(length, device=like.device).unsqueeze(0)
         position = token if self.order is None else self.order.place
-        return position if self.cu_seqlens is None else position + apart(self.cu_seqlens, length, reach)
+        return position if self.cu_seqlens is None else position + sequence_offsets(self.cu_seqlens, length, reach)
 
     def seen(self, like: Tensor, reach: int | None, queries: Tensor | slice = slice(None)) -> Tensor:
         """
-        Which tokens are seen: the real ones of the same sequence, of which at most `reach` real tokens away.
+        Which keys each query sees: the real tokens of its sequence that are at most `reach` real tokens away.
 
         Args:
             like: `(batch, length, ...)`, for its length and device.
-            reach: `None` for all of the sequence.
-            queries: of which tokens to say what they see; all by default.
+            reach: `None` for the whole sequence.
+            queries: the tokens that are queries, as an index; all by default.
 
         Returns:
             `(1 or batch, 1, queries, length)`, bool.
@@ -150,8 +149,8 @@ class Tokens:
 
     def sequence_lengths(self) -> Tensor:
         """
-        For each token, one more than the last position of a real token in its sequence; `(batch or 1, 1)`, or `(batch
-        or 1, length)` for packed sequences.
+        For each token, the last position of a real token in its sequence plus 1: `(batch or 1, 1)`, or `(batch or 1,
+        length)` for packed sequences.
         """
         ends = self.position_ids + 1
         ends = ends if self.is_real is None else ends * self.is_real
@@ -162,21 +161,21 @@ class Tokens:
         return longest.scatter_reduce(1, sequence.expand_as(ends), ends, "amax")[:, sequence]
 
     def differ_by_row(self, length: int) -> bool:
-        """Whether rows have different borders."""
+        """Whether rows have different borders; False in a graph, where they cannot be read."""
         if self.cu_seqlens is None or not is_readable(self.cu_seqlens):
             return False
         return int(self.cu_seqlens[-1]) != length
 
     def sequences_as_rows(self, like: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """
-        The packed sequences as rows of their own, without padding inside. Those of similar lengths come together,
-        since short ones would be padded to the longest of all.
+        Split packed rows into one row per sequence, without inner padding. Each group has sequences of similar
+        lengths, since all of them are padded to the longest one.
 
         Args:
             like: `(batch, length, ...)`, for its shape and device.
 
         Yields:
-            Indices of tokens, counted through all rows, and which of them are real, `(sequences, longest)` each.
+            Indices of tokens, counted through all rows, and a mask of real tokens, `(sequences, longest)` each.
         """
         real, starts, lengths = self.real_by_sequence(like)
         sizes = lengths.clamp(min=1).log2().ceil().long().where(lengths > 0, -1)
@@ -188,7 +187,8 @@ class Tokens:
 
     def equal_sequences(self, like: Tensor) -> Iterator[Tensor]:
         """
-        All sequences that have real tokens, without padding: those of one length come together.
+        Split packed rows into one row per sequence, without padding. Each group has all sequences of one length; those
+        without real tokens are left out.
 
         Args:
             like: `(batch, length, ...)`, for its shape and device.
@@ -202,8 +202,8 @@ class Tokens:
 
     def real_by_sequence(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """
-        The indices of all real tokens, counted through all rows; and where among them each sequence begins, and how
-        many it has, `(all sequences of all rows,)`.
+        The indices of all real tokens, counted through all rows, and for each sequence of each row the number of real
+        tokens before it and in it, `(sequences,)` each.
         """
         batch, length = like.shape[:2]
         borders = torch.tensor([0, length]) if self.cu_seqlens is None else self.cu_seqlens
@@ -218,7 +218,7 @@ class Tokens:
         return real, lengths.cumsum(0) - lengths, lengths
 
     def in_one_row(self, batch: int) -> "Tokens":
-        """All rows one after the other as a single one, for borders that differ by row. Without an `order`."""
+        """These tokens with all rows concatenated to one, for borders that differ by row. Without an `order`."""
         is_real, position_ids = (in_one_row(x, batch) for x in (self.is_real, self.position_ids))
         return Tokens(is_real, self.cu_seqlens, position_ids)
 
@@ -230,8 +230,8 @@ def read_text(
     cu_seqlens: Tensor | None = None,
 ) -> Tokens:
     """
-    The tokens of a text, without an `order`. Borders that are given win; without any, they are read from the positions
-    (`packed_borders`). Positions are made (`token_positions`) unless they are given.
+    The tokens of a text, without an `order`. If `cu_seqlens` is `None`, borders are read from `position_ids`
+    (`packed_borders`). If `position_ids` is `None`, positions are computed (`token_positions`).
 
     Args:
         inputs: `(batch, length, ...)`; the other arguments must fit.
@@ -270,7 +270,7 @@ def real_tokens(attention_mask: Tensor | None, inputs: Tensor) -> Tensor | None:
         )
     if attention_mask.is_floating_point() and is_readable(attention_mask) and (attention_mask < 0).any():
         raise ValueError(
-            "`attention_mask` has numbers below 0, as masks have that are added to scores; give 1 (or True) for real "
+            "`attention_mask` has numbers below 0, like masks that are added to scores; give 1 (or True) for real "
             "tokens and 0 (or False) for padding."
         )
     is_real = attention_mask.bool()
@@ -279,16 +279,16 @@ def real_tokens(attention_mask: Tensor | None, inputs: Tensor) -> Tensor | None:
 
 def may_pad(is_real: Tensor) -> bool:
     """
-    Whether a mask hides a token, or is not read: reading is free on a CPU only; on an accelerator it would stall, and
-    in a graph it would fail.
+    Whether a mask may hide a token. On a CPU the mask is read. On an accelerator reading would stall, in a graph it
+    would fail: the result is then True.
     """
     return is_real.device.type != "cpu" or not is_readable(is_real) or not bool(is_real.all())
 
 
 def read_once(read: Callable[..., Tokens]) -> Callable[..., Tokens]:
     """
-    Let the layers of a call share what `read` finds in their mask: the last result is kept, and found again by the
-    identity and version of the mask. A copy of the mask is read anew.
+    Share the result of `read` among the layers of a call. The last result is kept and returned for the same mask
+    object in the same version; a copy of the mask is read anew.
     """
     last = threading.local()
 
@@ -308,12 +308,12 @@ def read_once(read: Callable[..., Tokens]) -> Callable[..., Tokens]:
 @read_once
 def read_mask(mask: Tensor, batch: int, has_window: bool = False) -> Tokens:
     """
-    The tokens of a mask that an attention function gets, with their `order`.
+    The tokens, with their `order`, of a mask that transformers passes to an attention function.
 
     Args:
         mask: `(batch, length)`, bool, False for padding; or `(batch or 1, 1, queries or 1, keys)`, bool or added to
-            scores: of padding, or of packed sequences, the same in every row.
-        has_window: whether the mask may also hide what is outside of a window.
+            scores, which hides padding, or separates packed sequences with the same borders in every row.
+        has_window: whether the mask may also hide keys outside of a window.
 
     Raises:
         ValueError: if the mask hides other pairs of tokens, or cannot be read, as in a graph.
@@ -336,7 +336,7 @@ def read_mask(mask: Tensor, batch: int, has_window: bool = False) -> Tokens:
 
 
 def tokens_of_pairs(seen: Tensor, has_window: bool) -> Tokens | None:
-    """The tokens of which queries see keys, `(batch or 1, queries or 1, keys)`, bool; `None` for other pairs."""
+    """The tokens of a mask `(batch or 1, queries or 1, keys)`, bool; `None` if it hides other pairs of tokens."""
     if seen.shape[1] == 1:
         return Tokens(seen[:, 0])
     is_real = seen.diagonal(dim1=-2, dim2=-1)
@@ -357,15 +357,15 @@ def tokens_of_pairs(seen: Tensor, has_window: bool) -> Tokens | None:
 def packed_borders(position_ids: Tensor | None, is_real: Tensor | None, batch: int) -> Tensor | None:
     """
     The `cu_seqlens` of `Tokens` from positions: a sequence begins where the position returns to the first one of its
-    row, if all other steps are +1 and at least one is (SPEC §13). All else is no packing. Steps are those between real
-    tokens; positions may count padding between them.
+    row, if all other steps are +1 and at least one is (SPEC §13). Other positions are not packing. Steps are
+    differences between consecutive real tokens; positions may also count the padding between them.
 
     Args:
         position_ids: `(batch or 1, length)`.
         is_real: as in `Tokens`.
 
     Returns:
-        `None` if nothing is packed. Also `None` if positions cannot be read, as in a graph, which needs borders.
+        `None` if nothing is packed, or if positions cannot be read: packing in a graph needs `cu_seqlens`.
     """
     if position_ids is None or not is_readable(position_ids):
         return None
@@ -399,8 +399,8 @@ def packed_borders(position_ids: Tensor | None, is_real: Tensor | None, batch: i
 
 def check_borders(cu_seqlens: Tensor, length: int, batch: int = 1) -> None:
     """
-    Raise a ValueError unless borders rise from 0 to the length, or to that of all rows. Kernels check this on the CPU
-    only: on an accelerator every read stalls, so the model checks once for all layers.
+    Raise a ValueError unless borders rise from 0 to `length`, or to `batch * length`. Kernels check this on the CPU
+    only. On an accelerator every read stalls, so the model checks once for all layers.
     """
     if not is_readable(cu_seqlens):
         return
@@ -412,8 +412,8 @@ def check_borders(cu_seqlens: Tensor, length: int, batch: int = 1) -> None:
 
 def token_positions(tokens: Tokens, inputs: Tensor) -> Tensor:
     """
-    Positions that count real tokens only, so that padding shifts nothing, and restart in every packed sequence (SPEC
-    §4); `(batch or 1, length)`, int64. A padded token has the position of the next real one.
+    Positions that count real tokens only and restart in every packed sequence (SPEC §4), `(batch or 1, length)`,
+    int64. A padded token has the position of the next real token.
 
     Args:
         inputs: `(batch, length, ...)`.
@@ -430,12 +430,12 @@ def token_positions(tokens: Tokens, inputs: Tensor) -> Tensor:
 
 
 def in_one_row(x: Tensor | None, batch: int) -> Tensor | None:
-    """`(batch or 1, length, ...)` with the rows one after the other, `(1, batch * length, ...)`."""
+    """Concatenate the rows of `(batch or 1, length, ...)`: `(1, batch * length, ...)`."""
     return None if x is None else x.expand(batch, *x.shape[1:]).reshape(1, -1, *x.shape[2:])
 
 
 def cyclic_positions(position_ids: Tensor, size: int, first: int = 0) -> Tensor:
-    """Rows of a table of positions that is read again from row `first` on, `size` rows; earlier rows stay."""
+    """Map positions to rows of a table whose `size` rows from `first` on repeat; rows before `first` do not."""
     return torch.where(position_ids < first, position_ids, (position_ids - first) % size + first)
 
 
@@ -445,18 +445,18 @@ def sequence_of_each_token(cu_seqlens: Tensor, length: int) -> Tensor:
     return torch.searchsorted(cu_seqlens, position, right=True) - 1
 
 
-def apart(cu_seqlens: Tensor, length: int, reach: int) -> Tensor:
-    """What to add to positions so that those of different sequences are more than `reach` apart, `(length,)`."""
+def sequence_offsets(cu_seqlens: Tensor, length: int, reach: int) -> Tensor:
+    """Added to positions, `(length,)`, these offsets put different sequences more than `reach` apart."""
     return sequence_of_each_token(cu_seqlens, length) * (reach + 1)
 
 
 def window_mask(query_position: Tensor, key_position: Tensor, reach: int, is_real: Tensor | None = None) -> Tensor:
     """
-    Which keys a query sees: the real ones that are at most `reach` away.
+    Which keys a query sees: the real tokens at most `reach` positions away.
 
     Args:
-        query_position: `(..., q)`, int64; key_position: `(..., k)`. Those of different sequences are `apart`.
-        is_real: which of these keys are, `(..., k)`, or `None` for all.
+        query_position: `(..., q)`, int64; key_position: `(..., k)`. Positions include the `sequence_offsets`.
+        is_real: False for padded keys, `(..., k)`, bool; `None` if all are real.
 
     Returns:
         `(..., q, k)`, bool.
@@ -478,14 +478,14 @@ def has_inner_padding(is_real: Tensor, cu_seqlens: Tensor | None) -> bool:
 
 
 def contiguous_places(is_real: Tensor, cu_seqlens: Tensor | None) -> Tensor:
-    """The `place` of `Order`. Without inner padding all tokens stay."""
+    """The attribute `place` of `Order`; the identity without inner padding."""
     length = is_real.shape[1]
     token = torch.arange(length, device=is_real.device)
     first, end = torch.zeros_like(token), torch.full_like(token, length)
     if cu_seqlens is not None:
         sequence = sequence_of_each_token(cu_seqlens, length)
         first, end = cu_seqlens[sequence].long(), cu_seqlens[sequence + 1].long()
-    before = lambda x: pad(x.long().cumsum(1), (1, 0))  # how many come before each token, and before the end
+    before = lambda x: pad(x.long().cumsum(1), (1, 0))  # the count before each token, and before the end
     real_before = before(is_real)
     own, total = real_before[:, :-1] - real_before[:, first], real_before[:, end] - real_before[:, first]
     leads = ~is_real & (own == 0)  # padding before the first real token
@@ -496,9 +496,9 @@ def contiguous_places(is_real: Tensor, cu_seqlens: Tensor | None) -> Tensor:
 
 
 def take_tokens(x: Tensor, index: Tensor, dim: int = 1) -> Tensor:
-    """`(batch, ..., length, ...)` with the tokens of dimension `dim` in another order, `(batch, length)`."""
+    """Reorder `(batch, ..., length, ...)` along `dim` by an index `(batch, length)`."""
     batch, length = index.shape
-    if dim == 1:  # by one index for all rows: gather would write the index of every element
+    if dim == 1:  # one index for all rows; gather would expand it to every element
         rows = torch.arange(batch, device=index.device).unsqueeze(1) * length
         return x.flatten(0, 1).index_select(0, (rows + index).flatten()).view(x.shape)
     shape = [batch, *[1] * (x.dim() - 1)]
@@ -507,5 +507,5 @@ def take_tokens(x: Tensor, index: Tensor, dim: int = 1) -> Tensor:
 
 
 def over_channels(is_real: Tensor, x: Tensor) -> Tensor:
-    """`(batch, length)` in the dtype of `(batch, length, ...)`, to multiply it by."""
+    """`is_real` in the dtype and with the dimensions of `x`, `(batch, length, 1, ...)`, to multiply `x` by it."""
     return is_real.view(*is_real.shape, *[1] * (x.dim() - 2)).to(x.dtype)

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Docstrings of Python files, which are parsed, never imported."""
+"""Read the docstrings of Python files. Files are parsed, never imported."""
 
 import ast
 import os
@@ -15,13 +15,13 @@ SKIPPED_FOLDERS = {"__pycache__", "site-packages", "test", "tests", "testing"}
 
 
 def python_folders() -> list[str]:
-    """The folders of the standard library and of the installed packages."""
+    """Return the folders of the standard library and of the installed packages."""
     paths = sysconfig.get_paths()
     return sorted({os.path.realpath(paths[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 def python_files(folders: Iterable[str]) -> list[str]:
-    """All Python files in these folders and below, without tests, in alphabetical order."""
+    """Return the Python files in these folders and their subfolders, sorted, without tests."""
     files = set()
     for folder in folders:
         for parent, children, names in os.walk(folder):
@@ -31,22 +31,22 @@ def python_files(folders: Iterable[str]) -> list[str]:
 
 
 class Docstring(NamedTuple):
-    name: str  # as it is imported: module.Class.method
+    name: str  # import name: module.Class.method
     text: str
     line: int  # where the definition begins, 0 for a module
 
 
 def module_name(file: str | Path, folder: str | Path) -> str:
-    """What a file in a folder, from which Python imports, is imported as."""
+    """Return the import name of a file that lies below `folder`, an entry of `sys.path`."""
     parts = Path(file).relative_to(folder).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
 
 
 def docstrings(file: str | Path, module: str = "") -> Iterator[Docstring]:
-    """The docstrings of a file, outer ones first; none if it cannot be parsed. `module` is its name."""
+    """Yield the docstrings of a file, outer definitions first; none if it cannot be parsed. `module` is its name."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about invalid escapes in those files
+            warnings.simplefilter("ignore")  # files may have invalid escapes
             tree = ast.parse(Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
         return
@@ -61,5 +61,5 @@ def docstrings(file: str | Path, module: str = "") -> Iterator[Docstring]:
 
 
 def split_paragraphs(text: str) -> list[str]:
-    """Each on one line; empty ones are left out."""
+    """Return the paragraphs of a text, each on one line, without empty ones."""
     return [words for paragraph in text.split("\n\n") if (words := " ".join(paragraph.split()))]

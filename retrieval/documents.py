@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Texts of files as documents with passages."""
+"""Read files as documents, and split them into passages."""
 
 import codecs
 import hashlib
@@ -20,33 +20,33 @@ from .sources import check_folder
 
 STANDARD_LIBRARY = "stdlib"
 TEXT_FILES = (".txt", ".md", ".rst")
-MOST_BYTES = 100_000_000  # of a file
-# Bytes that no text has; beside white space there is the escape, of colours.
+MOST_BYTES = 100_000_000  # of a file that is read
+# Control bytes that text files do not have. White space and the escape character (colours) are allowed.
 CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 SURROGATE = re.compile("[\ud800-\udfff]")
-# Markdown's and reStructuredText's.
+# A heading in Markdown or reStructuredText.
 HEADING = re.compile(r"^#+ +(\S.*?) *#*$|^([^\s.:#].{2,80})\n([-=~*#])\3{2,}\s*$", re.MULTILINE)
-HEAD = 3000  # characters of a text, among which a heading is its name
-LONGEST_DOCUMENT = 40_000  # characters, as benchmarks/bench_passages.py measures; of longer texts parts are documents
-BATCH_CHARACTERS = 40_000  # read together; some seconds, behind which reading can stop
+HEAD = 3000  # a heading within the first characters is the name of a text
+LONGEST_DOCUMENT = 40_000  # characters (see benchmarks/bench_passages.py); longer texts become several documents
+BATCH_CHARACTERS = 40_000  # encoded at once: a few seconds, after which reading can stop
 
 
 def printable(path: str | Path) -> str:
-    """A path for people, and for tokenizers, which take no bytes that are not UTF-8."""
+    """Return a path that can be printed and tokenized: bytes that are not UTF-8 are replaced."""
     return os.fsencode(path).decode(errors="replace")
 
 
 def without_surrogates(text: str) -> str:
-    """A text with U+FFFD for single surrogates, which escapes of Python and JSON can make, and no tokenizer takes."""
+    """Replace single surrogates by U+FFFD. Escapes in Python and JSON can make them, and tokenizers reject them."""
     return SURROGATE.sub("\ufffd", text)
 
 
 def read_text(path: str | Path) -> str:
     """
-    The text in a file: UTF-8, UTF-16 with a byte order mark, or otherwise Windows' Latin-1.
+    Read a text file in UTF-8, in UTF-16 with a byte order mark, or else in Windows-1252.
 
     Raises:
-        ValueError: if the file is binary or too large.
+        ValueError: if the file is binary, or has more than `MOST_BYTES`.
     """
     size, name = Path(path).stat().st_size, printable(Path(path).name)
     if size > MOST_BYTES:
@@ -65,13 +65,13 @@ def read_text(path: str | Path) -> str:
 
 class Document(NamedTuple):
     """
-    What is read at once.
+    A text that is encoded at once, with its passages.
 
     Attributes:
-        name: stands in front of each passage; `None` if nothing does.
-        text: of all passages.
-        spans: of each passage the first character, and the one behind its last.
-        places: of each passage, for people: `file:line`.
+        name: is put in front of each passage; `None` for nothing.
+        text: contains all passages.
+        spans: index of the first character of each passage, and of the one behind its last.
+        places: where to find each passage: `file:line`, or the name of a docstring.
     """
 
     name: str | None
@@ -81,17 +81,17 @@ class Document(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Changes with what is read, and with nothing else."""
+        """A hash of what the encoder reads: name, text and spans."""
         return hashlib.sha256(repr(self[:3]).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     def in_pieces(self) -> Iterator["Document"]:
-        """A document of each passage, with the same name."""
+        """Yield a document for each passage, with the same name."""
         for (first, end), place in zip(self.spans, self.places, strict=True):
             yield Document(self.name, self.text[first:end], ((0, end - first),), (place,))
 
 
 def name_of(text: str, path: str | Path) -> str:
-    """The first heading of a text in Markdown or reStructuredText, else the name of its file, as words."""
+    """Return the first heading of a text in Markdown or reStructuredText, else its file name as words."""
     found = HEADING.search(text[:HEAD])
     if found:
         return (found[1] or found[2]).strip("`* ")
@@ -99,7 +99,7 @@ def name_of(text: str, path: str | Path) -> str:
 
 
 def documents_of_text(text: str, path: str) -> Iterator[Document]:
-    """A text with its passages, in parts if it is long. Places begin with the path of its file."""
+    """Split a text into documents of up to `LONGEST_DOCUMENT` characters. `path` is the file, for names and places."""
     name, spans, path = name_of(text, path), split_passages(text), printable(path)
     places, line, end = [], 1, 0
     for first, _ in spans:
@@ -116,7 +116,7 @@ def documents_of_text(text: str, path: str) -> Iterator[Document]:
 
 
 def batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    """In their order, as many as have `BATCH_CHARACTERS` together."""
+    """Group documents, in order, into lists of up to `BATCH_CHARACTERS` characters."""
     batch: list[Document] = []
     size = 0
     for document in documents:
@@ -131,8 +131,8 @@ def batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
 
 def files_of_package(package: str) -> tuple[list[str], str]:
     """
-    The Python files of a package or module, or of the standard library (`STANDARD_LIBRARY`), and the folder that it is
-    imported from.
+    Return the Python files of a package, a module or the standard library (`STANDARD_LIBRARY`), and the folder from
+    which they are imported.
 
     Raises:
         ValueError: if there is no such package, or it has no Python files.
@@ -151,7 +151,8 @@ def files_of_package(package: str) -> tuple[list[str], str]:
 
 def files_of_folder(folder: str | Path) -> tuple[list[str], str]:
     """
-    The Python and text files in a folder and below, without hidden ones and links that lead out of it, and the folder.
+    Return the Python and text files in a folder and its subfolders, and the folder. Hidden files and links that lead
+    out of the folder are left out.
 
     Raises:
         FileNotFoundError: if there is no such folder.
@@ -171,7 +172,7 @@ def files_of_folder(folder: str | Path) -> tuple[list[str], str]:
 
 def documents_of(file: str, folder: str) -> Iterator[Document]:
     """
-    What is read of a file: a text with its passages, or each public name of a Python file with a docstring.
+    Read a file as documents: a text with its passages, or the docstring of each public name in a Python file.
 
     Raises:
         ValueError, OSError: if the text cannot be read.

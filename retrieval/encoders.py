@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Sentence encoders for search: loaded from a folder, an adapter or the Hub, and their vectors of passages."""
+"""Sentence encoders for search: load them from a folder, an adapter or the Hub, and encode passages."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,22 +21,22 @@ from .sources import base_of_adapter, check_source
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
-NO_LIMIT = 10**9  # tokens; tokenizers have more for none
+NO_LIMIT = 10**9  # tokens; tokenizers without a limit report more
 
 
 def load_encoder(
     source: str | Path, *, base: str | None = None, trust_remote_code: bool = False, revision: str | None = None
 ) -> "SentenceTransformer":
     """
-    An encoder of sentence-transformers for inference, in bfloat16 where the CPU multiplies it.
+    Load an encoder of sentence-transformers for inference: in bfloat16 on a CPU that multiplies it, else in float32.
 
     Args:
-        source: a folder, a name on the Hub, or a folder with an adapter of PEFT, which is merged into its base.
-        base: of an adapter; by default what `base_of_adapter` says.
+        source: a folder, a name on the Hub, or a folder with a PEFT adapter, which is merged into its base.
+        base: the base model of an adapter; by default `base_of_adapter(source)`.
         trust_remote_code, revision: as `SentenceTransformer` takes them.
 
     Raises:
-        FileNotFoundError: if a path, and not a name on the Hub, is no folder.
+        FileNotFoundError: if `source` is neither a folder nor looks like a name on the Hub.
         ImportError: if sentence-transformers, or PEFT for an adapter, is not installed.
     """
     check_source(source)
@@ -47,7 +47,7 @@ def load_encoder(
             "sentence-transformers is not installed: in a clone of the repository, pip install '.[search]'."
         ) from error
 
-    # Where the CPU multiplies bfloat16, it reads twice as fast, and 99 % of the nearest neighbours are the same.
+    # CPUs that multiply bfloat16 read twice as fast in it, and 99 % of the nearest neighbours are the same.
     dtype = torch.bfloat16 if not torch.cuda.is_available() and has_fast_bfloat16() else torch.float32
     options = {"trust_remote_code": trust_remote_code, "revision": revision}
     base = base or base_of_adapter(source)
@@ -62,8 +62,8 @@ def load_encoder(
 
 def as_long_as_saved(encoder: "SentenceTransformer") -> "SentenceTransformer":
     """
-    Let an encoder that became linear read texts as long as when it was saved: sentence-transformers saves the number
-    with the tokenizer, and cuts at the table of positions after it has loaded it.
+    Restore the maximum length with which a linearized encoder was saved. sentence-transformers saves it with the
+    tokenizer, but limits it to the size of the position table when it loads the encoder.
     """
     network = getattr(encoder[0], "model", None)
     config, tokenizer = getattr(network, "config", None), getattr(encoder[0], "tokenizer", None)
@@ -76,13 +76,13 @@ def as_long_as_saved(encoder: "SentenceTransformer") -> "SentenceTransformer":
 
 def merge_adapter(model: PreTrainedModel, folder: str | Path, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
     """
-    A model whose weights have those of an adapter of PEFT in them, in place, and the dtypes that the model would have
-    been loaded with: what it keeps in float32, stays (decays, SPEC §5).
+    Merge a PEFT adapter into the weights of a model, in place, and convert the weights to `dtype`. Weights that the
+    model keeps in float32 (decays, SPEC §5) stay in float32.
 
     Args:
-        model: the base, in float32: small changes of weights are lost in narrower dtypes.
-        folder: of the adapter.
-        dtype: of the other weights.
+        model: the base, in float32: narrower dtypes lose small changes of weights.
+        folder: the folder of the adapter.
+        dtype: the dtype of the other weights.
 
     Raises:
         ValueError: if the adapter is of a kind that cannot be merged.
@@ -103,16 +103,16 @@ def merge_adapter(model: PreTrainedModel, folder: str | Path, dtype: torch.dtype
     return model
 
 
-# Of vectors that are kept: another number says that texts are read in another way. 2: with the encoder's prompts.
+# The version of how texts are read. Saved vectors of another version are not used. 2: with the encoder's prompts.
 READING = 2
 
 
 def unit_vectors(encoder: "SentenceTransformer", texts: list[str], batch_size: int = 32, kind: str = "") -> Tensor:
     """
-    The vectors of texts by an encoder: `(number of texts, size)`, float32, of length 1, on the CPU.
+    Encode texts. Returns vectors `(texts, size)` of length 1, float32, on the CPU.
 
     Args:
-        kind: "query" or "document" for the prompts of these; by default the encoder's default prompt, if it has one.
+        kind: "query" or "document" takes the prompt for these, "" the encoder's default prompt, if it has one.
     """
     options = {"batch_size": batch_size, "convert_to_tensor": True, "show_progress_bar": False}
     encode = getattr(encoder, f"encode_{kind}") if kind else encoder.encode
@@ -131,11 +131,11 @@ def check_finite(vectors: np.ndarray) -> None:
 
 
 def tokens_cut(encoder: "SentenceTransformer", texts: Sequence[str], prompt: str = "") -> np.ndarray:
-    """How many tokens of each text an encoder of sentence-transformers does not read, `(texts,)`, int64."""
+    """Count the tokens of each text that an encoder does not read because the text is too long: `(texts,)`, int64."""
     longest, found = encoder.max_seq_length, np.zeros(len(texts), int)
     if longest is None or getattr(encoder, "tokenizer", None) is None:
         return found
-    # A token has at least one byte, but for the few special ones.
+    # All tokens but a few special ones have at least one byte.
     long = [n for n, text in enumerate(texts) if len(text.encode("utf-8", "replace")) + len(prompt) + 8 > longest]
     if long:
         options = {"return_attention_mask": False, "verbose": False, "truncation": False}
@@ -145,7 +145,7 @@ def tokens_cut(encoder: "SentenceTransformer", texts: Sequence[str], prompt: str
 
 
 class Cut:
-    """How many tokens of how many texts were not read, since the texts are too long for an encoder."""
+    """Counts the texts that are too long for an encoder, and their tokens that were not read."""
 
     def __init__(self):
         self.texts = self.tokens = 0
@@ -154,7 +154,7 @@ class Cut:
         self.texts, self.tokens = self.texts + int((tokens > 0).sum()), self.tokens + int(tokens.sum())
 
     def sentence(self, kind: str = "text") -> str:
-        """For people; empty if nothing was cut."""
+        """Return a message about what was cut; empty if nothing was."""
         if not self.texts:
             return ""
         tokens, texts = (
@@ -166,49 +166,49 @@ class Cut:
 
 class SentenceEncoder:
     """
-    An encoder of sentence-transformers, with its prompts. Vectors have length 1, float32, on the CPU.
+    An encoder of sentence-transformers with its prompts. All vectors have length 1, in float32, on the CPU.
 
     Args:
-        encoder: set to inference.
-        in_pieces: whether passages are read one by one, each with the name of its document in front, and not in one
-            pass over the document. Encoders for which `encode_passages` is not made always do.
+        encoder: is set to eval mode.
+        in_pieces: encode passages one by one, each with the name of its document in front, instead of in one pass over
+            the document. Always `True` for encoders that `encode_passages` does not support.
 
     Attributes:
-        cut: of what was not read until now.
+        cut: counts what was not read so far.
     """
 
     def __init__(self, encoder: "SentenceTransformer", in_pieces: bool = False):
         self.encoder, self.in_pieces, self.cut = encoder.eval(), in_pieces, Cut()
         self.prompt = document_prompt(encoder)
         try:
-            # Packed without padding, unless the encoder cuts off what would be read.
+            # Pack passages without padding, unless the encoder would cut them.
             model = PassageEncoder(encoder)
             self.can_pack = encoder.max_seq_length is None or encoder.max_seq_length >= (model.longest_text or LONGEST)
-        except ValueError:  # no LION, or another pooling
+        except ValueError:  # not a LION, or another pooling
             self.in_pieces, self.can_pack = True, False
 
     def encode_queries(self, texts: Sequence[str]) -> Tensor:
-        """Vectors of queries, `(texts, size)`."""
+        """Encode queries: `(texts, size)`."""
         self.cut.add(tokens_cut(self.encoder, texts, (getattr(self.encoder, "prompts", None) or {}).get("query", "")))
         return unit_vectors(self.encoder, list(texts), kind="query")
 
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
-        """Vectors of lines of documents, `(texts, size)`."""
+        """Encode single lines of documents: `(texts, size)`."""
         return unit_vectors(self.encoder, list(texts), kind="document")
 
     def encode_documents(self, documents: Sequence[Document]) -> list[Tensor]:
-        """For each document `(passages, size)`."""
+        """Encode the passages of documents: for each document `(passages, size)`."""
         return self.encode_and_count(documents)[0]
 
     def encode_and_count(self, documents: Sequence[Document]) -> tuple[list[Tensor], list[np.ndarray]]:
-        """The vectors of each document's passages, and how many tokens of each were not read, `(passages,)`."""
+        """`encode_documents`, and for each document how many tokens of each passage were not read, `(passages,)`."""
         vectors, cut = self.pieces(documents) if self.in_pieces else self.in_one_pass(documents)
         for tokens in cut:
             self.cut.add(tokens)
         return vectors, cut
 
     def pieces(self, documents: Sequence[Document]) -> tuple[list[Tensor], list[np.ndarray]]:
-        """`encode_and_count`, each passage by itself."""
+        """`encode_and_count` that encodes each passage by itself."""
         pieces = [
             x.text[first:end] if x.name is None else f"{x.name}: {x.text[first:end]}"
             for x in documents
@@ -217,14 +217,14 @@ class SentenceEncoder:
         if not self.can_pack:
             vectors, cut = unit_vectors(self.encoder, pieces, kind="document"), self.tokens_cut(pieces)
         else:
-            # The mean of all tokens, special ones too, as sentence-transformers pools.
+            # The mean of all tokens includes special ones, as sentence-transformers pools.
             found = encode_passages(self.encoder, pieces, [[]] * len(pieces)).document_vectors
             vectors, cut = torch.from_numpy(unit(found)), np.zeros(len(pieces), int)
         lengths = [len(document.spans) for document in documents]
         return list(vectors.split(lengths)), np.split(cut, np.cumsum(lengths)[:-1])
 
     def in_one_pass(self, documents: Sequence[Document]) -> tuple[list[Tensor], list[np.ndarray]]:
-        """`encode_and_count`, each passage within its document."""
+        """`encode_and_count` that encodes each document in one pass."""
         vectors: dict[int, Tensor] = {}
         cut: dict[int, np.ndarray] = {}
         for is_named in (True, False):
@@ -242,6 +242,6 @@ class SentenceEncoder:
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    """Rows `(…, size)` scaled to length 1, in their dtype; rows of 0 stay. Others than finite ones are refused."""
+    """Scale rows `(…, size)` to length 1, in their dtype. Rows of zeros stay. Refuses numbers that are not finite."""
     check_finite(vectors)
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Files that are there as a whole, or not at all, and whether they have changed."""
+"""Write files atomically, and detect changed files."""
 
 import contextlib
 import os
@@ -11,15 +11,15 @@ from uuid import uuid4
 
 def state_of(path: str | Path) -> tuple[int, int, int, int]:
     """
-    Size, time of the contents, time of any change, and number of a file. `rsync -t`, `cp -p` and reproducible builds
-    keep the first two of other contents.
+    Return size, modification time, change time (both in nanoseconds) and inode of a file. Size and modification time
+    are not enough: `rsync -t`, `cp -p` and reproducible builds keep them when contents change.
     """
     status = os.stat(path)
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 def hash_of(path: str | Path) -> str:
-    """The hash of the contents of a file."""
+    """Return the hash of the contents of a file: 32 hexadecimal digits."""
     found = blake2b(digest_size=16)
     with open(path, "rb") as file:
         while data := file.read(2**20):
@@ -30,8 +30,8 @@ def hash_of(path: str | Path) -> str:
 @contextlib.contextmanager
 def replaced(path: Path) -> Iterator[Path]:
     """
-    A file to write, which takes the place of another when all of it is on the disk. What a killed process leaves
-    begins with "_", as files that readers of Parquet ignore.
+    Yield a temporary path to write to. It replaces `path` once it is on the disk as a whole. Leftovers of killed
+    processes have names that begin with "_", which readers of Parquet ignore.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"_{path.name}.{uuid4().hex[:12]}")

@@ -1,9 +1,9 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Passages of documents: where they begin and end, and vectors that know the document around them ("late chunking").
+Split documents into passages, and encode each passage in the context of its document ("late chunking").
 
-A document is read in one pass, which a linear encoder does at about the price of its passages. The vector of a passage
-is the mean of its tokens.
+A document is read in one pass. With a linear encoder this costs about as much as reading the passages one by one. The
+vector of a passage is the mean of its tokens.
 """
 
 import re
@@ -26,7 +26,7 @@ from modeling_lion.linearized.model_inputs import longest_text
 Spans = Sequence[tuple[int, int]]
 # Length of a passage in characters: shorter paragraphs are joined, longer ones are cut.
 SHORTEST, LONGEST = 500, 1500
-# Short documents are packed up to so many tokens: more at once do not fit into a CPU's caches, and take longer.
+# Short documents are packed into rows of up to this many tokens. Longer rows exceed a CPU's caches and are slower.
 PACKED_TOKENS = 2048
 
 
@@ -35,14 +35,14 @@ def split_passages(text: str, shortest: int = SHORTEST, longest: int = LONGEST) 
     Split a text into passages by its paragraphs.
 
     Paragraphs that are shorter than `shortest` are joined with the next ones. Those that are longer than `longest` are
-    cut at the end of a sentence, else between words. Nothing but white space is left out.
+    cut at the end of a sentence, else between words. Only white space is left out.
 
     Args:
         text: paragraphs are separated by empty lines.
-        shortest, longest: in characters.
+        shortest, longest: bounds of a passage, in characters.
 
     Returns:
-        Of every passage the index of its first character and of the one behind its last, in their order.
+        For each passage, in order, the index of its first character and of the one behind its last.
 
     Raises:
         ValueError: unless 0 < `shortest` <= `longest`.
@@ -70,7 +70,7 @@ def split_passages(text: str, shortest: int = SHORTEST, longest: int = LONGEST) 
 
 
 def behind_spaces(text: str, index: int) -> int:
-    """The first index from this one on that is no white space."""
+    """Return the first index, from `index` on, that is not white space."""
     return re.compile(r"\s*").match(text, index).end()
 
 
@@ -80,13 +80,13 @@ class EncodedPassages:
     Vectors of passages, as `encode_passages` returns them. Rows are in the order of documents and their passages.
 
     Attributes:
-        vectors: `(passages, size)`, float32, contiguous: what vector indexes take. Of length 1 if the encoder ends
-            with a normalization.
+        vectors: `(passages, size)`, float32, contiguous, as vector indexes take them. They have length 1 if the
+            encoder ends with a normalization.
         documents: `(passages,)`, int64, the index of each passage's document.
         spans: `(passages, 2)`, int64, the first character of a passage in its document and the one behind its last.
         document_vectors: `(documents, size)`, float32, one vector for each document as a whole.
-        cut_tokens: `(passages,)`, int64, how many tokens at its end a passage lost, since a part of its document ended
-            there (`max_document_tokens`, or the longest text of the encoder).
+        cut_tokens: `(passages,)`, int64, how many tokens at its end a passage lost because its document is read in
+            parts (`max_document_tokens`, or the longest text of the encoder), and a part ends there.
     """
 
     vectors: np.ndarray
@@ -100,21 +100,21 @@ class EncodedPassages:
 
 
 def mean_of_span(states: Tensor, first: int, end: int) -> Tensor:
-    """The mean of hidden states `(length, hidden_size)` from `first` on, before `end`, in float32; 0 of none."""
+    """Return the mean of hidden states[first:end], `(length, hidden_size)`, in float32; 0 if there are none."""
     return states[first:end].float().sum(0) / max(1, end - first)
 
 
 @dataclass(frozen=True)
 class TokenRow:
     """
-    Tokens that are read together: a document, or a part of a long one.
+    A row of tokens that the model reads at once: a document, or a part of a long one.
 
     Attributes:
         document: the index of the document.
-        input_ids: with special tokens.
-        passages: indices of the passages in it, among those of the document.
-        spans: `(passages, 2)`, the first token of each and the one behind its last.
-        cut_tokens: `(passages,)`, tokens of each behind the end of the row.
+        input_ids: token ids, with special tokens.
+        passages: indices, among the passages of the document, of those that begin in the row.
+        spans: `(passages, 2)`, the first token of each passage in the row and the one behind its last.
+        cut_tokens: `(passages,)`, how many tokens of each passage are behind the end of the row.
     """
 
     document: int
@@ -125,7 +125,7 @@ class TokenRow:
 
 
 def special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
-    """What a tokenizer puts before and behind a text: [CLS] and [SEP], or one of both, or others, or nothing."""
+    """Return the token ids that a tokenizer puts before and behind a text, such as [CLS] and [SEP], if any."""
     encoded = tokenizer("a", return_attention_mask=False, verbose=False)
     ids, sources = encoded["input_ids"], encoded.sequence_ids(0)
     of_text = [n for n, source in enumerate(sources) if source is not None] or [len(ids)]
@@ -142,12 +142,12 @@ def token_rows(
     prompt: str = "",
 ) -> Iterator[TokenRow]:
     """
-    A document in rows of at most `longest` tokens, cut in front of a passage where that is possible.
+    Split a document into rows of at most `longest` tokens. A row begins with a passage where possible.
 
     Args:
-        document: its index.
-        spans, name: as `encode_passages` takes them, of this document.
-        prompt: stands in front of each row, and is of no passage.
+        document: the index of the document.
+        spans, name: passages and name of this document, as `encode_passages` takes them.
+        prompt: is put in front of each row, and belongs to no passage.
 
     Raises:
         ValueError: if a span is empty or not within the text, if passages overlap and have a name, or if the prompt
@@ -193,12 +193,12 @@ def token_rows(
         (passages,) = np.nonzero(row_of_passage == row)
         within = np.stack((starts[passages], np.minimum(ends[passages], end)), axis=1) - first + len(prefix)
         input_ids = [*prefix, *ids[first:end].tolist(), *suffix]
-        if input_ids:  # not of an empty text without special tokens
+        if input_ids:  # none for an empty text without special tokens
             yield TokenRow(document, input_ids, passages, within, np.maximum(ends[passages] - end, 0))
 
 
 def document_prompt(encoder: Any) -> str:
-    """What `encode_document` of an encoder of sentence-transformers puts in front of a text, "" for nothing."""
+    """Return the prompt that `encode_document` of a `SentenceTransformer` puts in front of a text, "" for none."""
     prompts = getattr(encoder, "prompts", None) or {}
     names = ("document", "passage", "corpus", getattr(encoder, "default_prompt_name", None))
     return next((prompts[name] for name in names if name in prompts), None) or ""
@@ -206,18 +206,18 @@ def document_prompt(encoder: Any) -> str:
 
 class PassageEncoder:
     """
-    A LION or an encoder that became linear, its tokenizer, and the modules that follow the mean of tokens.
+    A LION or a linearized encoder, its tokenizer, and the modules behind the mean of tokens.
 
     Args:
         encoder: as `encode_passages` takes it.
 
     Raises:
-        ValueError: if this is no LION for inference that averages its tokens, with a fast tokenizer.
+        ValueError: if the encoder is of another kind, has another pooling or no fast tokenizer, or is in train mode.
     """
 
     def __init__(self, encoder: Any):
         if isinstance(encoder, (str, Path)):
-            from sentence_transformers import SentenceTransformer  # an extra, which other encoders do not need
+            from sentence_transformers import SentenceTransformer  # an optional dependency
 
             encoder = SentenceTransformer(str(encoder))
         self.size, self.prompt = getattr(encoder, "truncate_dim", None), ""
@@ -243,7 +243,7 @@ class PassageEncoder:
         config = self.model.config
         is_linearized = isinstance(config, LinearizedConfig)
         self.longest_text = longest_text(self.model) if is_linearized else config.longest_text
-        # Positions of a text begin with the first of the table. Some encoders take none, and read rows one by one.
+        # The position of a text's first token in the position table. Encoders without positions read rows one by one.
         table = config.lion_position_table if is_linearized else None
         self.first_position = 0 if table is None else table[1]
         self.can_pack = "position_ids" in signature(self.model.forward).parameters
@@ -255,7 +255,7 @@ class PassageEncoder:
             raise ValueError("`encode_passages` is for inference: call eval() on the encoder first.")
 
     def hidden_states(self, rows: Sequence[TokenRow]) -> list[Tensor]:
-        """Hidden states of each row, `(length, hidden_size)`; several rows are packed into one sequence."""
+        """Return the hidden states of each row, `(length, hidden_size)`. Rows are packed into one sequence."""
         if len(rows) > 1 and not self.can_pack:
             return [states for row in rows for states in self.hidden_states([row])]
         device, first = self.model.device, self.first_position
@@ -268,7 +268,7 @@ class PassageEncoder:
         return states.split(lengths)
 
     def finish(self, means: Tensor) -> np.ndarray:
-        """The output of the modules behind the pooling for means of tokens, `(vectors, hidden_size)`."""
+        """Apply the modules behind the pooling to `(vectors, hidden_size)`. Returns `(vectors, size)`, float32."""
         features = {"sentence_embedding": means.to(self.model.device)}
         for module in self.modules:
             dtype = next((weight.dtype for weight in module.parameters()), torch.float32)
@@ -288,33 +288,33 @@ def encode_passages(
     show_progress: bool = False,
 ) -> EncodedPassages:
     """
-    Encode the passages of documents, each document in one pass ("late chunking"): the vector of a passage is the mean
-    of its tokens, which have read the text around it.
+    Encode the passages of documents, each document in one pass ("late chunking"). The vector of a passage is the mean
+    of its tokens, which attend to the whole document.
 
-    The prompt of an encoder for documents (`encode_document`) stands in front of each document, and of each of its
-    parts; it is in the vector of the document, and in none of a passage. Short documents are packed without padding. A
-    row of more than 131,072 tokens is computed in segments (`LionModel.encode_long`).
+    The encoder's prompt for documents (as in `encode_document`) is put in front of each document, and of each of its
+    parts. It counts for the vector of the document, but not for those of its passages. Short documents are packed
+    without padding. Rows of more than 131,072 tokens are computed in segments (`LionModel.encode_long`).
 
     Args:
-        encoder: a `SentenceTransformer` around a LION or an encoder that became linear (`linearize`), its folder or
-            name on the Hub, or a tuple of the model and its tokenizer. It must average its tokens.
+        encoder: a `SentenceTransformer` around a LION or a linearized encoder (`linearize`), its folder or name on the
+            Hub, or a tuple of the model and its tokenizer. It must have mean pooling.
         documents: texts of any length.
-        passages: of every document the first character of each passage and the one behind its last; passages may
-            overlap. Or a function that finds them in a text. `None` means `split_passages`.
-        names: of the documents. Each passage is read with the name in front (`"name: "`), which helps an encoder that
-            was trained with names. Passages must not overlap then. `None` reads documents as they are.
+        passages: for each document a list of passages: the first character and the one behind the last. Passages may
+            overlap. Or a function that returns this list for a text. `None` means `split_passages`.
+        names: names of the documents. `"name: "` is put in front of each passage, which helps an encoder that was
+            trained with names. Passages must not overlap then. `None` adds nothing.
         max_document_tokens: documents with more tokens are read in parts, which bounds the memory. A part begins with
             a passage if possible; a passage that crosses the end of a part is cut off there. Encoders with rotary
-            positions know those of their training: give `config.max_position_embeddings`, or less.
-        show_progress: whether to draw a progress bar.
+            positions only know the positions of their training: give `config.max_position_embeddings`, or less.
+        show_progress: draw a progress bar.
 
     Returns:
-        Vectors of the passages and of the documents, in order. Passages without tokens have the vector 0. If the
-        encoder has a `truncate_dim`, vectors have as many numbers.
+        Vectors of the passages and of the documents, in order. Passages without tokens have the vector 0. Vectors are
+        truncated to the encoder's `truncate_dim`, if it has one.
 
     Raises:
-        ValueError: if the encoder does not fit, numbers of documents, passages and names differ, a passage is empty or
-            not within its document, or passages with names overlap.
+        ValueError: if the encoder is not supported, the numbers of documents, passages and names differ, a passage is
+            empty or not within its document, or passages with names overlap.
 
     Example:
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Where encoders are (the default one, the base of an adapter, the files of both), and folders to search. Nothing here
+Find encoders (the default one, the base of an adapter, the files of both), and check folders to search. Nothing here
 imports torch.
 """
 
@@ -18,20 +18,20 @@ ON_THE_HUB = "sentence-transformers/all-MiniLM-L6-v2"
 
 def default_model() -> str:
     """
-    The encoder to take if none is named: the checkpoint in a clone of the repository, the current folder or that of
-    this package, else `ON_THE_HUB`, whose vectors of texts up to 256 tokens are those of `lion-minilm-l6`.
+    Return the default encoder: `CHECKPOINT` in a clone of the repository (see `in_clone`), else `ON_THE_HUB`. Up to
+    256 tokens the latter gives the same vectors as `lion-minilm-l6`.
     """
     return str(in_clone(CHECKPOINT) or ON_THE_HUB)
 
 
 def in_clone(folder: Path) -> Path | None:
-    """A folder of a clone of the repository, which is the current folder or that of this package."""
+    """Return a folder of a clone of the repository, if the current folder or that of this package is one."""
     places = (root / folder for root in (Path.cwd(), Path(__file__).resolve().parents[1]))
     return next((place for place in places if place.is_dir()), None)
 
 
 def check_source(source: str | Path) -> None:
-    """Raise a FileNotFoundError if an encoder is no folder, nor named like a repository on the Hub."""
+    """Raise a FileNotFoundError if an encoder is neither a folder nor looks like a name on the Hub."""
     if not Path(source).is_dir() and str(source).count("/") != 1:
         raise FileNotFoundError(
             f"{source} is no folder: give that of a sentence encoder, or a name on the Hub such as {ON_THE_HUB}. The "
@@ -40,7 +40,7 @@ def check_source(source: str | Path) -> None:
 
 
 def check_folder(folder: str | Path) -> Path:
-    """A folder to search; a FileNotFoundError if there is no such folder."""
+    """Return the folder to search. Raises a FileNotFoundError if it does not exist."""
     folder = Path(folder)
     if not folder.is_dir():
         fault = "is a file" if folder.exists() else "does not exist"
@@ -50,12 +50,12 @@ def check_folder(folder: str | Path) -> Path:
 
 def base_of_adapter(folder: str | Path) -> str | None:
     """
-    The model that a folder with an adapter of PEFT changes: the full path of a folder, seen from the current one, the
-    adapter's or those above it, or else a name on the Hub. `None` if the folder has no adapter.
+    Return the base model of a PEFT adapter: the full path of a folder (found from the current folder, the adapter's or
+    one above it), or else a name on the Hub. `None` if the folder has no adapter.
 
     Raises:
-        ValueError: if its configuration is damaged.
-        FileNotFoundError: if the model is a folder that is not there.
+        ValueError: if the configuration of the adapter is damaged.
+        FileNotFoundError: if the base model is a folder that does not exist.
     """
     path = Path(folder) / ADAPTER
     if not path.is_file():
@@ -81,8 +81,8 @@ def base_of_adapter(folder: str | Path) -> str | None:
 
 def files_of_model(model: str, base: str | None = None) -> list[tuple]:
     """
-    Names and states (`state_of`) of a model's files, and of its base if it is an adapter (by default what
-    `base_of_adapter` says); none if it is on the Hub.
+    Return names and states (`state_of`) of a model's files and, if it is an adapter, of its base (by default
+    `base_of_adapter(model)`). Empty for a model on the Hub.
     """
     files = [path for path in Path(model).rglob("*") if path.is_file()] if Path(model).is_dir() else []
     base = base or base_of_adapter(model)
@@ -91,7 +91,7 @@ def files_of_model(model: str, base: str | None = None) -> list[tuple]:
 
 
 def hash_of_model(model: str) -> str:
-    """The contents of a model's files, and of its base if it is an adapter; of one on the Hub only its name."""
+    """Return a hash of a model's files and, if it is an adapter, of its base; for a model on the Hub its name."""
     if not Path(model).is_dir():
         return model
     found = hashlib.sha256()

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The image processor of models with one channel, in its own file, which is published with such models."""
+"""The image processor of models with one channel. It has a file of its own, which is published with such models."""
 
 import os
 
@@ -16,9 +16,7 @@ class LionGrayscaleImageProcessorPil(ViTImageProcessorPil):
     write_code = None  # writes the code that loads this class; `None` if that code was loaded from beside the weights
 
     def save_pretrained(self, save_directory: str | os.PathLike, **kwargs):
-        """
-        `ImageProcessingMixin.save_pretrained`; from the installed package, with the code that `auto_map` refers to.
-        """
+        """`ImageProcessingMixin.save_pretrained`. The installed package also writes the code that `auto_map` names."""
         if self.write_code is not None:
             self.write_code(save_directory)
             self.auto_map = {"AutoImageProcessor": f"modeling_lion.{type(self).__name__}"}

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The image processor for a LION configuration: that of ViT, with the right size and number of channels."""
+"""Make the image processor for a LION configuration: ViT's, with the right size and number of channels."""
 
 from transformers import BaseImageProcessor, SegformerImageProcessorPil, ViTImageProcessorPil
 from transformers.utils import is_torchvision_available, is_vision_available
@@ -9,7 +9,7 @@ from configuration_lion import LionConfig
 from .image_processing_grayscale import LionGrayscaleImageProcessorPil
 
 
-# Classes by backend. Empty without Pillow, which text does not need: transformers' classes raise ImportError then.
+# Classes by backend. Empty without Pillow, which texts do not need: then transformers' classes raise ImportErrors.
 IMAGE_PROCESSORS = {}
 if is_vision_available():
     IMAGE_PROCESSORS = {"pil": ViTImageProcessorPil, "grayscale": LionGrayscaleImageProcessorPil}
@@ -21,7 +21,7 @@ if is_vision_available():
 
 def lion_image_processor(config: LionConfig, segmentation: bool = False, **kwargs) -> BaseImageProcessor:
     """
-    An image processor that resizes, rescales and normalises images for a model with this configuration.
+    Make an image processor that resizes, rescales and normalises images for a model with this configuration.
 
     Args:
         config: its `image_size` and `num_channels` are used. Images are converted to RGB for 3 channels and to grey

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The LION tokenizer: WordPiece as in BERT; it loads a `vocab.txt` of BERT, and can be trained on any text."""
+"""The LION tokenizer: WordPiece as in BERT. It loads a `vocab.txt` of BERT, and can be trained on any text."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -39,8 +39,8 @@ class LionTokenizer(BertTokenizer):
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs):
         """
-        `PreTrainedTokenizerBase.from_pretrained`, with an error that names the files where one is damaged, or where
-        there are none: transformers would return a tokenizer with an empty vocabulary.
+        `PreTrainedTokenizerBase.from_pretrained`. Raises an OSError, which names the files, if one is damaged or there
+        are none: transformers would return a tokenizer with an empty vocabulary.
         """
         try:
             tokenizer = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
@@ -68,9 +68,7 @@ class LionTokenizer(BertTokenizer):
         return tokenizer
 
     def save_pretrained(self, save_directory: str | os.PathLike, **kwargs) -> tuple[str, ...]:
-        """
-        `PreTrainedTokenizerBase.save_pretrained`; from the installed package, with the code that `auto_map` refers to.
-        """
+        """`PreTrainedTokenizerBase.save_pretrained`. The installed package also writes the code of `auto_map`."""
         if self.write_code is not None:
             self.write_code(save_directory)
             self.init_kwargs["auto_map"] = {"AutoTokenizer": ["configuration_lion.LionTokenizer", None]}
@@ -91,11 +89,11 @@ class LionTokenizer(BertTokenizer):
         runs on the same texts may differ in rare pieces and in the order of ids: save the tokenizer with the model.
 
         Args:
-            texts: the training texts, or batches of them; read once, so a generator over a large corpus is fine.
+            texts: the training texts, or batches of them. They are read once, so a generator works.
             vocab_size: entries of the vocabulary, special tokens included.
-            show_progress: whether to draw a progress bar.
-            strip_accents: whether to remove accents, and with them the vowel signs of Thai and the hamza of Arabic.
-                `None` is BERT's rule: yes, if `do_lower_case`.
+            show_progress: draw a progress bar.
+            strip_accents: remove accents, and with them the vowel signs of Thai and the hamza of Arabic. `None` is
+                BERT's rule: remove them if `do_lower_case`.
             kwargs: arguments of the tokenizer, for example `do_lower_case=False` or `model_max_length=512`.
 
         Raises:
@@ -118,7 +116,7 @@ class LionTokenizer(BertTokenizer):
 
 
 def knows_words(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether the vocabulary has more than special tokens."""
+    """Return whether the vocabulary has more than special tokens."""
     return not set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens)
 
 

@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Distillation of an encoder that became linear (`modeling_lion.linearize`): it learns from itself with its own
-attention. examples/distill.py is the command, and says what the stages and options do.
+Distill a linearized encoder (`modeling_lion.linearize`): it learns from itself with its original attention.
+examples/distill.py is the command, and describes the stages and options.
 """
 
 import copy
@@ -39,9 +39,11 @@ from .scripts.training import save_metrics, train
 
 
 NEIGHBOURS = 10
-# The attention that compares: LION's beside the encoder's own.
+# Of the loss in the stage hidden_states, whose other parts have the weight 1.
+EMBEDDING_WEIGHT, TEMPERATURE = 5.0, 2.0
+# The name of the attention function that compares LION's attention with the encoder's own.
 COMPARES = "compares_with_lion"
-# Of an encoder that becomes linear, unless they are given; those of one that is linear already stay.
+# Defaults for an encoder that becomes linear. An encoder that is linear already keeps its own.
 LINEAR_OPTIONS = {"mixer": "lit", "feature_map": "scaled_hedgehog", "window": 64, "positions": None}
 
 
@@ -50,12 +52,12 @@ def lion_branches(model: nn.Module) -> list[LinearBranch]:
 
 
 def lion_parameters(model: nn.Module) -> list[nn.Parameter]:
-    return [parameter for head in lion_branches(model) for parameter in head.parameters()]
+    return [parameter for branch in lion_branches(model) for parameter in branch.parameters()]
 
 
 @contextmanager
 def attention_of(model: PreTrainedModel, name: str) -> Iterator[None]:
-    """Within it the model has this `attn_implementation`, and computes rows of any length by it."""
+    """Within the block the model has this `attn_implementation`, and uses it for rows of any length."""
     implementation, exact_length = model.config._attn_implementation, model.config.lion_exact_length
     model.set_attn_implementation(name)
     model.config.lion_exact_length = 0
@@ -68,25 +70,25 @@ def attention_of(model: PreTrainedModel, name: str) -> Iterator[None]:
 
 @contextmanager
 def only(model: PreTrainedModel, branches: str) -> Iterator[None]:
-    """Within it the heads have "both" branches, the "window" or the "linear" sum alone."""
-    for head in lion_branches(model):
-        head.branches = branches
+    """Within the block linear attention uses "both" branches, or only the "window" or the "linear" sum."""
+    for branch in lion_branches(model):
+        branch.branches = branches
     try:
         yield
     finally:
-        for head in lion_branches(model):
-            head.branches = "both"
+        for branch in lion_branches(model):
+            branch.branches = "both"
 
 
 class Comparison:
     """
-    An attention function of transformers that gives what the encoder's own attention gives, and sums the errors of
-    LION's for the same inputs.
+    An attention function of transformers that returns the encoder's own attention, and collects the errors of LION's
+    attention for the same inputs.
 
     Args:
-        rows: tokens of a text that are compared, at random.
-        seed: of these tokens.
-        far: compare the linear sum alone, with the encoder's attention to the tokens beyond the window.
+        rows: how many tokens of a text are compared; they are drawn at random.
+        seed: seed of this choice.
+        far: compare only the linear sum with the encoder's attention to the tokens beyond the window.
     """
 
     current: "Comparison | None" = None
@@ -114,8 +116,8 @@ class Comparison:
             self.errors.append(error)
         return output, None
 
-    def compare(self, head, query, key, value, output, attention_mask, tokens, scaling) -> Tensor:
-        """The squared error of LION's outputs relative to the variance of the encoder's."""
+    def compare(self, branch, query, key, value, output, attention_mask, tokens, scaling) -> Tensor:
+        """Return the squared error of LION's outputs, relative to the variance of the encoder's outputs."""
         groups, length = query.shape[1] // key.shape[1], query.shape[2]
         if groups > 1:
             key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
@@ -124,10 +126,10 @@ class Comparison:
         wanted, counts = output[:, rows], query.new_ones(len(query), len(rows), 1, 1)
         if tokens.is_real is not None:
             counts = counts * tokens.is_real[:, rows, None, None]
-        branches = head.branches
-        if self.far and head.window:
-            head.branches = "linear"
-            is_far = ~dense_window_mask(query.transpose(1, 2), head.window, tokens, rows)
+        branches = branch.branches
+        if self.far and branch.window:
+            branch.branches = "linear"
+            is_far = ~dense_window_mask(query.transpose(1, 2), branch.window, tokens, rows)
             if attention_mask is not None:
                 seen = attention_mask if attention_mask.dtype == torch.bool else attention_mask >= 0
                 is_far = is_far & (seen if seen.shape[2] == 1 else seen[:, :, rows])
@@ -135,8 +137,8 @@ class Comparison:
             has_far = is_far.any(-1).transpose(1, 2).unsqueeze(-1)
             scores = scores.masked_fill(~is_far, torch.finfo(scores.dtype).min)
             wanted, counts = (scores.softmax(-1) @ value).transpose(1, 2), counts * has_far
-        found = (head.weights_of_tokens(query, key, tokens, scaling, rows) @ value).transpose(1, 2)
-        head.branches = branches
+        found = (branch.weights_of_tokens(query, key, tokens, scaling, rows) @ value).transpose(1, 2)
+        branch.branches = branches
         mean = (wanted * counts).sum((0, 1)) / counts.sum().clamp(min=1)
         error = ((found - wanted).square() * counts).sum()
         return error / ((wanted - mean).square() * counts).sum().clamp(min=1e-6)
@@ -151,7 +153,7 @@ AttentionMaskInterface.register(COMPARES, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
 
 
 def pooled(hidden_states: Tensor, attention_mask: Tensor | None, pooling: str) -> Tensor:
-    """Unit vectors, `(batch, hidden_size)`: the mean over the real tokens, or the first token."""
+    """Return unit vectors `(batch, hidden_size)`, float32: the mean over the real tokens, or the first token."""
     if pooling == "cls":
         vectors = hidden_states[:, 0]
     elif attention_mask is None or attention_mask.shape[1] != hidden_states.shape[1]:
@@ -165,9 +167,9 @@ def pooled(hidden_states: Tensor, attention_mask: Tensor | None, pooling: str) -
 def hidden_state_error(
     student: tuple[Tensor, ...], teacher: tuple[Tensor, ...], attention_mask: Tensor | None
 ) -> Tensor:
-    """For each layer, the squared error at the real tokens relative to the teacher's variance, `(layers,)`."""
+    """Return for each layer the squared error at real tokens, relative to the teacher's variance, `(layers,)`."""
     errors = []
-    # The first entry is the embeddings, before any attention, which do not differ.
+    # The first entry is the embeddings, which do not differ.
     for s, t in zip(student[1:], teacher[1:], strict=True):
         if attention_mask is not None and attention_mask.shape[1] == t.shape[1]:
             s, t = s[attention_mask.bool()], t[attention_mask.bool()]
@@ -177,7 +179,7 @@ def hidden_state_error(
 
 
 def logits_divergence(student: Tensor, teacher: Tensor, attention_mask: Tensor | None, temperature: float) -> Tensor:
-    """KL divergence of the teacher's softened distributions from the student's, mean over texts or real tokens."""
+    """Return the KL divergence of softened distributions, teacher from student; the mean over texts or real tokens."""
     if student.dim() == 3:
         mask = torch.ones_like(student[..., 0], dtype=torch.bool) if attention_mask is None else attention_mask.bool()
         student, teacher = student[mask], teacher[mask]
@@ -187,10 +189,10 @@ def logits_divergence(student: Tensor, teacher: Tensor, attention_mask: Tensor |
 
 class DistillationTrainer(Trainer):
     """
-    A Trainer whose targets are what the teacher gives for the same inputs.
+    A Trainer whose targets are the teacher's outputs for the same inputs.
 
     Args:
-        teacher: the model with its first weights, with `--train_encoder`; else `None`: it is the model itself.
+        teacher: with `--train_encoder` a copy of the model before training; else `None`, for the model itself.
     """
 
     def __init__(self, *args, distillation: DistillationArguments, teacher: PreTrainedModel | None = None, **kwargs):
@@ -199,7 +201,7 @@ class DistillationTrainer(Trainer):
         self.teacher = None if teacher is None else teacher.to(self.args.device).eval().requires_grad_(False)
 
     def create_optimizer(self, model=None):
-        """LION's weights have no weight decay, and the encoder's a learning rate of their own."""
+        """Train LION's weights without weight decay, and the encoder's with a learning rate of their own."""
         if self.optimizer is None:
             new = lion_parameters(self.model)
             ids = {id(p) for p in new}
@@ -220,12 +222,9 @@ class DistillationTrainer(Trainer):
         return STAGES[0] if is_first else STAGES[1]
 
     def branches(self) -> str:
-        """The branches of this step: "window", "linear" or "both", the same after a stop."""
+        """Draw the branches of this step: "linear" or "both". A resumed training draws the same."""
         generator = random.Random(self.args.seed + self.state.global_step)
-        drop = generator.random()
-        if drop < self.distillation.drop_window:
-            return "linear"
-        return "window" if drop < self.distillation.drop_window + self.distillation.drop_linear else "both"
+        return "linear" if generator.random() < self.distillation.drop_window else "both"
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         model.eval()  # without dropout, as the teacher
@@ -247,14 +246,11 @@ class DistillationTrainer(Trainer):
         return self.hidden_loss(student, teacher, inputs.get("attention_mask"))
 
     def hidden_loss(self, student, teacher, mask: Tensor | None) -> Tensor:
-        weights = self.distillation
         errors = hidden_state_error(student.hidden_states, teacher.hidden_states, mask)
-        pairs = [pooled(x.hidden_states[-1], mask, weights.pooling) for x in (student, teacher)]
-        loss = weights.embedding_weight * (1 - (pairs[0] * pairs[1]).sum(-1)).mean()
-        loss = loss + weights.hidden_weight * errors.mean()
+        pairs = [pooled(x.hidden_states[-1], mask, self.distillation.pooling) for x in (student, teacher)]
+        loss = EMBEDDING_WEIGHT * (1 - (pairs[0] * pairs[1]).sum(-1)).mean() + errors.mean()
         if "logits" in student:
-            divergence = logits_divergence(student.logits, teacher.logits, mask, weights.temperature)
-            loss = loss + weights.logits_weight * divergence
+            loss = loss + logits_divergence(student.logits, teacher.logits, mask, TEMPERATURE)
         return loss
 
 
@@ -262,7 +258,7 @@ class DistillationTrainer(Trainer):
 def encode(
     model: PreTrainedModel, examples: Iterable[dict[str, Tensor]], pooling: str, title: str, is_quiet: bool
 ) -> np.ndarray:
-    """Unit vectors, `(examples, hidden_size)`, of batches of inputs; a terminal shows progress, unless `is_quiet`."""
+    """Return unit vectors `(examples, hidden_size)` of batches of inputs. Shows progress unless `is_quiet`."""
     vectors = []
     for inputs in tqdm(examples, f"Evaluating: {title}", leave=False, disable=is_quiet or None):
         inputs = {name: x.to(model.device) for name, x in inputs.items()}
@@ -273,9 +269,9 @@ def encode(
 
 def similarity(student: np.ndarray, teacher: np.ndarray) -> dict[str, float]:
     """
-    How similar the student's unit vectors are to the teacher's: their mean cosine, the share of the `NEIGHBOURS`
-    examples nearest to an example (of few examples, half of the others), by the teacher's vectors, that are also among
-    the nearest by the student's, and the rank correlation (Spearman) of the similarities of all pairs of examples.
+    Compare the student's unit vectors with the teacher's. Returns their mean cosine; the share of an example's
+    `NEIGHBOURS` nearest examples by the teacher (of few examples, half of the others) that are also nearest by the
+    student; and the rank correlation (Spearman) of the similarities of all pairs of examples.
     """
     count = max(1, min(NEIGHBOURS, (len(student) - 1) // 2))
     overlap = [
@@ -302,7 +298,7 @@ def evaluate(
     branches: Iterable[str] = ("both",),
     is_quiet: bool = True,
 ) -> dict[str, dict[str, float]]:
-    """The `similarity` to the teacher by branch of the linear encoder, which computes all lengths linearly."""
+    """Return the `similarity` to the teacher for each choice of branches. The student is linear at all lengths."""
     model.eval()
     with attention_of(model, "sdpa"):
         teacher = encode(model, examples, pooling, "teacher", is_quiet)
@@ -327,10 +323,10 @@ def find_teacher(name_or_path: str | None) -> str:
 
 def load_linear(arguments: DistillationArguments, name: str) -> PreTrainedModel:
     """
-    The encoder in a folder or on the Hub, as the class that it was saved as, once it is linear.
+    Load an encoder from a folder or the Hub, as the class that it was saved as, and make it linear if it is not.
 
     Raises:
-        ValueError: if it cannot become linear, or is it already, with other options.
+        ValueError: if it cannot become linear, or is linear already with other options.
     """
     config = AutoConfig.from_pretrained(name)
     options = {name: x for name in LINEAR_OPTIONS if (x := getattr(arguments, name)) is not None}
@@ -357,7 +353,7 @@ def load_linear(arguments: DistillationArguments, name: str) -> PreTrainedModel:
 
 
 def save_weights(model: PreTrainedModel, folder: Path, dtype: torch.dtype) -> None:
-    """Save the weights in another dtype, but for decays, which stay float32; they load as the model's dtype."""
+    """Save the weights in another dtype, except decays, which stay float32. They load in the model's dtype."""
     weights = {
         name: x if ".lion.decay." in name or not x.is_floating_point() else x.to(dtype)
         for name, x in model.state_dict().items()
@@ -367,18 +363,18 @@ def save_weights(model: PreTrainedModel, folder: Path, dtype: torch.dtype) -> No
 
 def distill(arguments: DistillationArguments, training_args: DistillationTrainingArguments) -> Trainer:
     """
-    Make an encoder linear, unless it is, train what that added to it, and save it.
+    Make an encoder linear unless it is linear already, train the weights that this added, and save it.
 
     Args:
-        arguments: the encoder, the options of `linearize`, the data, and what is learnt.
-        training_args: those of a Trainer; `do_train` and `do_eval` say what is done, `output_dir` where it goes.
+        arguments: the encoder, the options of `linearize`, the data, and what to learn.
+        training_args: arguments of a Trainer; `do_train` and `do_eval` say what to do, `output_dir` where to save.
 
     Returns:
         The Trainer, whose `model` is the linear encoder.
 
     Raises:
-        ValueError: for arguments that contradict each other, data that is missing or too short, or an encoder that
-            cannot become linear.
+        ValueError: if arguments contradict each other, data is missing or too short, or the encoder cannot become
+            linear.
     """
     if not (training_args.do_train or training_args.do_eval):
         raise ValueError("There is nothing to do: give --do_train, --do_eval or both.")

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The data of distillation.py: texts, images and sounds, and their batches."""
+"""Data for distillation.py: texts, images and sounds, and their batches."""
 
 import io
 import random
@@ -11,27 +11,22 @@ import torch
 from datasets import Audio, DatasetDict, load_dataset
 from scipy.io import wavfile
 from torch import Tensor
-from transformers import (
-    AutoFeatureExtractor,
-    AutoImageProcessor,
-    AutoTokenizer,
-    TrainingArguments,
-)
+from transformers import AutoFeatureExtractor, AutoImageProcessor, AutoTokenizer, TrainingArguments
 
 from .distillation_arguments import DistillationArguments
 from .scripts.data_files import check_files, load_files
 from .scripts.docstrings import write_docstrings
 
 
-# Of a dataset without held-out examples.
+# Share to hold out of a dataset without held-out examples.
 HELD_OUT = 0.05
-# By what a model reads, the column of the data.
+# The column of the data, by the main input of the model.
 COLUMNS = {"input_ids": "text", "pixel_values": "image", "input_values": "audio", "input_features": "audio"}
 PROCESSORS = {"text": AutoTokenizer, "image": AutoImageProcessor, "audio": AutoFeatureExtractor}
 
 
 def load_data(arguments: DistillationArguments, training_args: TrainingArguments, column: str) -> DatasetDict:
-    """The raw examples as "train" and "validation", with the column."""
+    """Load the raw examples as splits "train" and "validation", with this column."""
     files = {"train": arguments.train_file, "validation": arguments.validation_file}
     if not training_args.do_eval and arguments.train_file is not None:
         files.pop("validation")
@@ -61,9 +56,7 @@ def load_data(arguments: DistillationArguments, training_args: TrainingArguments
 
 
 class JoinedTexts(torch.utils.data.Dataset):
-    """
-    Texts as token ids, cut off at `length`; a share of them, drawn by `seed`, goes on with the next ones to it.
-    """
+    """Token ids of texts, cut at `length`. A share of the texts, drawn by `seed`, is continued by the next texts."""
 
     def __init__(self, texts: list[str], tokenizer, length: int, joined_share: float = 0.0, seed: int = 0):
         self.texts, self.tokenizer, self.length = texts, tokenizer, length
@@ -76,17 +69,17 @@ class JoinedTexts(torch.utils.data.Dataset):
     def __getitem__(self, n: int) -> dict[str, list[int]]:
         parts, characters = [self.texts[n]], len(self.texts[n])
         while self.is_joined[n] and characters < 6 * self.length and n + len(parts) < len(self.texts):
-            parts.append(self.texts[n + len(parts)])  # some four characters are a token
+            parts.append(self.texts[n + len(parts)])  # a token has about four characters
             characters += len(parts[-1])
         return dict(self.tokenizer(" ".join(parts), truncation=True, max_length=self.length))
 
 
 def of_length(lines: Iterable[str], tokenizer, tokens: int, limit: int) -> list[dict[str, Tensor]]:
-    """At most `limit` texts of just so many tokens, each a batch: lines that follow each other, cut off."""
+    """Make at most `limit` texts of exactly `tokens` tokens, each a batch, by joining lines and cutting them."""
     rows, text = [], ""
     for line in lines:
         text = f"{text} {line}".strip()
-        if len(text) < 3 * tokens:  # of which few tokenizers make so many
+        if len(text) < 3 * tokens:  # too short for most tokenizers
             continue
         ids = tokenizer(text, truncation=True, max_length=tokens)["input_ids"]
         if len(ids) == tokens:
@@ -103,7 +96,7 @@ def of_length(lines: Iterable[str], tokenizer, tokens: int, limit: int) -> list[
 
 
 def samples_of(sound: dict | str | list[float]) -> np.ndarray:
-    """The samples of a sound: an array, or a WAV file, with its mean over channels."""
+    """Return the samples of a sound, float32: an array, or a WAV file (the mean over its channels)."""
     if isinstance(sound, dict) and "array" in sound:
         sound = sound["array"]
     elif isinstance(sound, dict | str):
@@ -119,8 +112,8 @@ class Collator:
     Makes batches of raw examples.
 
     Args:
-        processor: of the model: a tokenizer, an image processor or a feature extractor. column: of the data.
-        lengths: of texts, one of which is drawn for each batch; of longer ones there are fewer, for as many tokens.
+        processor: the model's tokenizer, image processor or feature extractor. column: the column of the data.
+        lengths: lengths of texts; one is drawn for each batch. Longer texts are fewer, for as many tokens.
     """
 
     def __init__(self, processor, column: str, lengths: list[int]):

@@ -96,13 +96,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     """
 
     def __init__(
-        self,
-        lengths: Sequence[int],
-        max_tokens: int,
-        *,
-        shuffle: bool = True,
-        seed: int = 0,
-        multiple_of: int = 1,
+        self, lengths: Sequence[int], max_tokens: int, *, shuffle: bool = True, seed: int = 0, multiple_of: int = 1
     ):
         self.lengths = torch.as_tensor(lengths, dtype=torch.int64)
         self.shuffle, self.seed = shuffle, seed
@@ -159,7 +153,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
 
 def sequence_lengths(dataset) -> list[int]:
-    """The number of tokens of each example: its column "length" if there is one, otherwise that of `input_ids`."""
+    """Return the number of tokens of each example, from the column "length" if there is one, else `input_ids`."""
     columns = getattr(dataset, "column_names", None) or []
     if "length" in columns:
         return list(dataset["length"])
@@ -176,7 +170,7 @@ class PackingTrainer(Trainer):
     `DataCollatorForLanguageModelingWithFlattening`.
 
     Args:
-        max_tokens_per_batch: per process. `None` for an ordinary Trainer.
+        max_tokens_per_batch: most tokens of a batch in each process. `None` makes this an ordinary Trainer.
 
     Raises:
         ValueError: for data without a length (streaming), or for several GPUs in one process.
@@ -201,7 +195,7 @@ class PackingTrainer(Trainer):
         return self.with_token_budget(super().get_test_dataloader(*args, **kwargs), shuffle=False)
 
     def with_token_budget(self, loader: DataLoader, shuffle: bool) -> DataLoader:
-        """A DataLoader of the same data in batches of `max_tokens_per_batch`."""
+        """Return a DataLoader of the same data in batches of `max_tokens_per_batch`."""
         if self.max_tokens_per_batch is None:
             return loader
         if isinstance(loader.dataset, IterableDataset):

@@ -7,7 +7,13 @@ from reports.cells import duration, grid
 from reports.registry import Read, table
 
 
-NAMES = {"rnn": "recurrent", "chunk": "chunks of {:,} tokens", "parallel": "parallel"}  # in the order of the rows
+NAMES = {  # in the order of the rows
+    "rnn": "recurrent",
+    "chunk": "chunks of {:,} tokens",
+    "pairs": "published loop over pairs of chunks of {:,}",
+    "keys": "published loop over chunks of {:,} keys",
+    "parallel": "parallel",
+}
 
 
 @table("forms", csv="forms")

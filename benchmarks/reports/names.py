@@ -39,6 +39,7 @@ COLORS = {
     "LION-LIT": "#e07b28",
     "LION-D": "#2f8f4e",
     "LION-S": "#2563a8",
+    "LION-Delta": "#7a3fa0",
     "LION-D♮": "#86c79a",
     "LION-S♮": "#7fb2e5",
     "Luna": "#c9a227",

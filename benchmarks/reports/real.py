@@ -243,5 +243,5 @@ def draw_scores(read: Read, plt):
     message = f"{' and '.join(everywhere)} {are} first or level in each panel. " if everywhere else ""
     figure.suptitle(f"{message}Up is better, left is faster")
     speed = [row for name, *_ in SOURCES for row in read(f"{name}_speed")]
-    footnote(figure, speed, "medians of a step; mean ± standard deviation of 3 seeds")
+    footnote(figure, speed, "medians of a step; mean ± standard deviation over seeds")
     return figure

@@ -13,13 +13,21 @@ from reports.registry import Read, table
 @table(
     "retrieval",
     csv="retrieval",
-    shown=r"^\| (teacher, 256, best|LION, (256, best|first (256|2048)|whole)) ",
+    shown=r"^\| (teacher, 256, best|LION, (256, (best|mean)|first (256|2048)|whole)) ",
     left_out="memory",
 )
 def retrieval(read: Read) -> str:
     """Encoders as they come, on the most documents that were measured."""
     rows = [row for row in read("retrieval") if "trained" not in row["encoder"]]
     return retrieval_table([row for row in rows if row["candidates"] == max(x["candidates"] for x in rows)])
+
+
+@table("retrieval, softmax", csv="retrieval", shown=r"^\| LION.*, (256, (mean|best.*)|whole) ", left_out="memory")
+def retrieval_by_softmax(read: Read) -> str:
+    """The same encoder by softmax and by LION, and its pieces, on the documents that were read by softmax last."""
+    rows = read("retrieval")
+    counts = [row["candidates"] for row in rows if "softmax" in row["encoder"]]
+    return retrieval_table([row for row in rows if row["candidates"] in counts[-1:]])
 
 
 TRAINED_SHOWN = r"^\| (teacher, 256, best|LION, whole|LION trained.*, (best|whole)) "

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The figures of the page (page.py), made without pyplot, which is not thread-safe."""
+"""Draw the figures of the page (page.py), without pyplot, which is not thread-safe."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from .panels import Head, Reading, Time
 
 BLUE, DARK, ORANGE = "#2563a8", "#30343b", "#e07b28"
 MOST_LABELS = 32  # tokens whose words fit beside a mask
-LEAST = 1e-3  # of a mask that is told from nothing
+LEAST = 1e-3  # the smallest value of a mask that is drawn; smaller ones look like 0
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -27,7 +27,7 @@ def bare(axis) -> None:
 
 
 def similarity_figure(texts: Sequence[str], cosines: Tensor) -> Figure:
-    """Cosines `(texts, texts)` as a heat map, with numbers where they fit."""
+    """Draw cosines `(texts, texts)` as a heat map with numbers."""
     names = [f"{n}  {text[:40]}{'…' if len(text) > 40 else ''}" for n, text in enumerate(texts, 1)]
     figure = new_figure(8, 1.2 + 0.42 * len(texts))
     axis = figure.subplots()
@@ -47,7 +47,7 @@ def similarity_figure(texts: Sequence[str], cosines: Tensor) -> Figure:
 
 
 def reach_figure(heads: Sequence[Head]) -> Figure:
-    """How many tokens reach a token, by layer and head."""
+    """Draw how many tokens reach a token, by layer and head."""
     layers = list(dict.fromkeys(head.layer for head in heads))
     reach = torch.tensor([head.tokens for head in heads]).view(len(layers), -1)
     directions = [head.reads for head in heads if head.layer == layers[0]]
@@ -70,7 +70,7 @@ def reach_figure(heads: Sequence[Head]) -> Figure:
 
 
 def mask_figure(reading: Reading, layer: int) -> Figure:
-    """The decay masks, or the attention weights, of a layer's heads."""
+    """Draw the decay masks or the attention weights of a layer's heads."""
     heads = [head for head in reading.heads if head.layer == layer]
     columns = min(4, len(heads))
     lines = -(-len(heads) // columns)
@@ -108,7 +108,7 @@ def mask_figure(reading: Reading, layer: int) -> Figure:
 
 
 def time_figure(times: Sequence[Time], name: str, peer: str) -> Figure:
-    """Seconds by length, both axes logarithmic."""
+    """Draw seconds by length, with logarithmic axes."""
     figure = new_figure(7.5, 3.8)
     axis = figure.subplots()
     lengths = [time.length for time in times]

@@ -25,7 +25,7 @@ from .panels import Served
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when gradio is imported
 
-# The page's own model, in a clone of the repository.
+# The default model, in a clone of the repository.
 CHECKPOINT = Path("checkpoints", "lion-minilm-l6")
 # Packages that the page needs.
 NEEDED = ("gradio", "matplotlib", "sentence_transformers", "PIL")
@@ -78,7 +78,7 @@ def page(function: Callable) -> Callable:
 
 
 def on_click(button, function: Callable, inputs: list, outputs: list, name: str) -> None:
-    """One run at a time for all panels: hooks on the model and times would mix those of two."""
+    """Run a panel's function on a click, one at a time: two would mix their hooks on the model, and their times."""
     button.click(page(function), inputs, outputs, api_name=name, concurrency_limit=1, concurrency_id="model")
 
 
@@ -139,11 +139,7 @@ def build_search(served: Served) -> None:
             files = gradio.File(file_count="multiple", label="Or your own text files (.txt, .md, .py, …)", height=140)
         with gradio.Column():
             query = gradio.Textbox("why is it fast on long documents?", label="Query", elem_id="query")
-            whole = gradio.Checkbox(
-                False,
-                label="One pass over each document, with its name",
-                elem_id="whole",
-            )
+            whole = gradio.Checkbox(False, label="One pass over each document, with its name", elem_id="whole")
             with gradio.Row():
                 button = gradio.Button("Search", variant="primary", elem_id="search")
                 stop = gradio.Button("Stop", elem_id="stop")
@@ -155,7 +151,7 @@ def build_search(served: Served) -> None:
         for found in panels.search_texts(served, query, pasted, files, in_pieces=not whole):
             yield found_html(found)
 
-    # Loaded separately: the encoder is not the model of the other panels.
+    # The encoder is loaded by itself: it is not the model of the other panels.
     options = {"concurrency_limit": 1, "concurrency_id": "encoder"}
     inputs = [query, pasted, files, whole]
     clicked = button.click(page(search), inputs, [found], api_name="search", **options)
@@ -164,7 +160,7 @@ def build_search(served: Served) -> None:
 
 
 def found_html(found: panels.Found) -> str:
-    """How far reading is, what was left out, and the passages that were found with their documents and locations."""
+    """Show how much has been read, what was left out, and the passages found with their documents and locations."""
     notes = [] if found.share == 1 else [f"Read {found.share:.0%}; the best so far:"]
     notes += [f"Left out: {reason}" for reason in found.left_out]
     passages = []
@@ -261,18 +257,18 @@ PANELS = {
 
 def build_app(model: str | Path | None = None):
     """
-    The page for a checkpoint, with the panels that it can serve.
+    Build the page for a checkpoint, with the panels that it supports.
 
     Args:
-        model: a folder or a Hub repository; the sentence encoder of a checkout of this package if not given.
+        model: a folder or a Hub repository; by default the sentence encoder in a clone of the repository.
 
     Returns:
         A `gradio.Blocks`. `launch_app` serves it.
 
     Raises:
-        ImportError: if what the page needs is not installed.
-        ValueError: if it is no complete LION checkpoint, or no model is given and there is none.
-        OSError: if it does not exist or is damaged.
+        ImportError: if a package that the page needs is not installed.
+        ValueError: if this is not a complete LION checkpoint, or no model is given and there is no default.
+        OSError: if the checkpoint does not exist or is damaged.
     """
     check_installed("app", NEEDED)
     import gradio
@@ -298,20 +294,20 @@ def build_app(model: str | Path | None = None):
 
 def launch_app(app, host: str | None = None, port: int | None = None, **options) -> str:
     """
-    Serve a page, until `app.close()`.
+    Serve a page until `app.close()`.
 
     Args:
-        app: of `build_app`.
-        host, port: where; by default what GRADIO_SERVER_NAME and GRADIO_SERVER_PORT say, or this machine alone and a
+        app: the page, from `build_app`.
+        host, port: the address; by default GRADIO_SERVER_NAME and GRADIO_SERVER_PORT, or else this machine only and a
             free port from 7860 on.
-        options: of `Blocks.launch`.
+        options: further arguments of `Blocks.launch`.
 
     Returns:
-        The address.
+        The URL of the page.
     """
     import gradio
 
-    fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}  # others are fetched
+    fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}  # no downloads
     theme = gradio.themes.Default(primary_hue="blue", **fonts)
     quiet = {"quiet": True, "prevent_thread_lock": True, "share": False, "ssr_mode": False, "footer_links": []}
     _, address, _ = app.launch(
@@ -321,9 +317,7 @@ def launch_app(app, host: str | None = None, port: int | None = None, **options)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model", nargs="?", help="folder or Hub repository (default: the sentence encoder of a checkout)"
-    )
+    parser.add_argument("model", nargs="?", help="folder or Hub repository (default: the sentence encoder in a clone)")
     parser.add_argument("--host", default="127.0.0.1", help="address to serve at (default: %(default)s, this machine)")
     parser.add_argument("--port", type=int, help="port (default: the first free one from 7860 on)")
     parser.add_argument("--browser", action="store_true", help="open a browser")

@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The results on the panels of the page (page.py): plain functions of a loaded checkpoint and user input that return
-numbers and texts, or raise a ValueError whose message is a sentence for the page.
+Compute the results on the panels of the page (page.py): functions of a loaded checkpoint and user input that return
+numbers and texts, or raise a ValueError whose message is shown on the page.
 """
 
 from collections import defaultdict
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 FEWEST_TEXTS, MOST_TEXTS = 2, 20  # to compare
-MOST_ROWS = 48  # of a decay mask that are drawn
-MOST_TOKENS = 4096  # of a text whose decay masks are drawn
-MOST_CHARACTERS = 10_000_000  # of the texts to search
+MOST_ROWS = 48  # of a decay mask, to draw
+MOST_TOKENS = 4096  # of a text, to draw its decay masks
+MOST_CHARACTERS = 10_000_000  # of all texts to search
 LENGTHS = (128, 512, 2048, 8192)
 REPEATS, SECONDS_PER_LENGTH = 5, 10
-# What is shown of heads, and its name in an `AttentionReport`.
+# What can be shown of attention heads, and its name in an `AttentionReport`.
 SHOWN = {"attention weights": "attention", "decay masks": "mask"}
 DIRECTIONS = {"both": ("both directions",), "alternate": ("what precedes", "what follows")}
 
@@ -53,10 +53,10 @@ class Served:
     A checkpoint, loaded for the page.
 
     Attributes:
-        name: for the title.
+        name: the name in the title.
         source: folder or Hub repository.
         preprocessor: the tokenizer, or the image processor.
-        vectors: those of passages that have been searched, by whether they were read one by one.
+        vectors: vectors of searched passages, under `True` those that were read one by one.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Served:
 
     @cached_property
     def why_no_encoder(self) -> str | None:
-        """A sentence if the checkpoint is not an encoder of sentence-transformers, otherwise `None`."""
+        """Why the checkpoint is not an encoder of sentence-transformers, as a sentence; `None` if it is one."""
         if cached_file(self.source, MODULES, _raise_exceptions_for_missing_entries=False) is None:
             return f"{self.name} was not saved by sentence-transformers: its vectors were not trained to be compared."
         name = encoder_class(Path(self.source)) if Path(self.source).is_dir() else "SentenceTransformer"
@@ -89,7 +89,7 @@ class Served:
 
     @cached_property
     def encoder(self) -> "SentenceTransformer":
-        """The encoder of sentence-transformers, which the page needs for this only."""
+        """The encoder of sentence-transformers. It is loaded at first use; only some panels need it."""
         from sentence_transformers import SentenceTransformer
 
         return SentenceTransformer(self.source, device="cpu")
@@ -97,14 +97,14 @@ class Served:
 
 def load_served(source: str | Path) -> Served:
     """
-    Load a checkpoint for the page; no code of it runs.
+    Load a checkpoint for the page. Code in the checkpoint does not run.
 
     Args:
         source: a folder of `save_pretrained` or sentence-transformers, a Trainer's output, or a Hub repository.
 
     Raises:
-        ValueError: if it is no complete LION checkpoint, its tokenizer or image processor included.
-        OSError: if it does not exist or is damaged.
+        ValueError: if this is not a complete LION checkpoint with its tokenizer or image processor.
+        OSError: if the checkpoint does not exist or is damaged.
     """
     folders = [source]
     if Path(source).is_dir():
@@ -115,7 +115,7 @@ def load_served(source: str | Path) -> Served:
 
 
 def facts(served: Served) -> str:
-    """A sentence that describes the checkpoint."""
+    """Describe the checkpoint in a sentence."""
     config = served.model.config
     name, kind = attention_in_words(served.model)
     count = served.model.num_parameters()
@@ -127,7 +127,7 @@ def facts(served: Served) -> str:
 
 
 def needs(served: Served, *auto_classes: str) -> str | None:
-    """A sentence, if the checkpoint is of another class than those that these Auto classes load."""
+    """Return a sentence if none of these Auto classes loads the class of the checkpoint, else `None`."""
     known = served.traits.auto_classes
     kinds = [kind for name in auto_classes for kind in known.get(name, ())]
     wanted = " or ".join(kinds or auto_classes)
@@ -135,14 +135,14 @@ def needs(served: Served, *auto_classes: str) -> str | None:
 
 
 def words_of(text: str | None, what: str) -> str:
-    """A text without surrounding white space; raises a ValueError if it is empty."""
+    """Strip a text of white space. Raises a ValueError if it is empty."""
     if not (text or "").strip():
         raise ValueError(f"There is no text in “{what}”: write some.")
     return text.strip()
 
 
 def check_length(served: Served, *texts: str) -> Tensor:
-    """The token ids `(1, length)` of a text or a pair; raises a ValueError if they exceed the table of positions."""
+    """Return the token ids `(1, length)` of a text or a pair. Raises a ValueError if the model cannot read as many."""
     ids = served.preprocessor(*texts, return_tensors="pt", truncation=False, verbose=False)["input_ids"]
     longest = served.traits.longest_text
     if longest is not None and longest < ids.shape[1]:
@@ -156,7 +156,7 @@ def check_length(served: Served, *texts: str) -> Tensor:
 
 
 class Filled(NamedTuple):
-    """A word for a mask, counted from 1, and its probability."""
+    """The number of a mask (from 1), a word for it, and its probability."""
 
     mask: int
     word: str
@@ -168,14 +168,14 @@ def why_not_fill(served: Served) -> str | None:
 
 
 def fill_mask(served: Served, text: str, top: int = 5) -> list[Filled]:
-    """The likeliest words for each mask of a text."""
+    """Return the likeliest words for each mask of a text."""
     text, mask = words_of(text, "Text"), served.preprocessor.mask_token
     if mask not in text:
         raise ValueError(f"There is no {mask} in the text: write it where a word is missing.")
     check_length(served, text)
     fill = pipeline("fill-mask", model=served.model, tokenizer=served.preprocessor, device="cpu")
     answers = fill(text, top_k=top)
-    if isinstance(answers[0], dict):  # of a text with one mask
+    if isinstance(answers[0], dict):  # the text has one mask
         answers = [answers]
     return [Filled(n, x["token_str"].strip(), x["score"]) for n, found in enumerate(answers, 1) for x in found]
 
@@ -188,7 +188,7 @@ def why_not_classify(served: Served) -> str | None:
 
 
 def classify_text(served: Served, text: str, second: str | None = None) -> dict[str, float]:
-    """The probability of each class for a text, or for a pair of texts."""
+    """Return the probability of each class for a text, or for a pair of texts."""
     text = words_of(text, "Text")
     pair = {"text": text, "text_pair": second.strip()} if (second or "").strip() else {"text": text}
     check_length(served, *pair.values())
@@ -197,7 +197,7 @@ def classify_text(served: Served, text: str, second: str | None = None) -> dict[
 
 
 def classify_image(served: Served, image: "Image | None") -> dict[str, float]:
-    """The probability of each class for an image."""
+    """Return the probability of each class for an image."""
     check_image(image)
     classify = pipeline("image-classification", model=served.model, image_processor=served.preprocessor, device="cpu")
     return {x["label"]: x["score"] for x in classify(image, top_k=served.model.config.num_labels)}
@@ -216,7 +216,7 @@ def why_not_compare(served: Served) -> str | None:
 
 
 def compare_texts(served: Served, lines: str) -> tuple[list[str], Tensor]:
-    """The texts, one per line, and the cosines of all pairs, `(texts, texts)`, float32."""
+    """Return the texts (given one per line) and the cosines of all pairs, `(texts, texts)`, float32."""
     texts = [line.strip() for line in words_of(lines, "Texts").split("\n") if line.strip()]
     if not FEWEST_TEXTS <= len(texts) <= MOST_TEXTS:
         raise ValueError(f"There are {len(texts)} texts, one a line: give {FEWEST_TEXTS} to {MOST_TEXTS}.")
@@ -235,7 +235,7 @@ def compare_texts(served: Served, lines: str) -> tuple[list[str], Tensor]:
 
 
 class Found(NamedTuple):
-    """The share of the passages that has been read, the best of those, and why files were left out."""
+    """The share of passages that have been read, the best of these, and why files were left out."""
 
     share: float
     answers: list[Answer]
@@ -243,24 +243,17 @@ class Found(NamedTuple):
 
 
 def search_texts(
-    served: Served,
-    query: str,
-    pasted: str | None,
-    files: Sequence[str] | None,
-    in_pieces: bool = False,
-    top: int = 5,
+    served: Served, query: str, pasted: str | None, files: Sequence[str] | None, in_pieces: bool = False, top: int = 5
 ) -> Iterator[Found]:
     """
-    The passages of a pasted text and of files that are most similar to a query, the best first, as `lion search`
-    finds them.
-
-    Vectors are kept until others are searched, even if the iterator is stopped.
+    Find the passages of a pasted text and of files that are nearest to a query, best first, as `lion search` does.
+    Vectors are kept until other texts are searched, even if the iterator is stopped.
 
     Args:
-        in_pieces: whether passages are read one by one, and not in one pass over their document.
+        in_pieces: read passages one by one, instead of in one pass over their document.
 
     Yields:
-        What has been found after every batch of documents.
+        What has been found so far, after each batch of documents.
     """
     query = words_of(query, "Query")
     texts, left_out = [("pasted text", pasted or "")], []
@@ -292,10 +285,10 @@ def search_texts(
 
 class Head(NamedTuple):
     """
-    One head of one layer, both counted from 1.
+    One attention head of one layer, both counted from 1.
 
     Attributes:
-        reads: in which direction.
+        reads: the direction that it reads, in words (`DIRECTIONS`).
         tokens: how many tokens reach a token, each weighted by its decay; the median over all tokens.
     """
 
@@ -311,12 +304,12 @@ class Reading:
     What the heads read in a text or an image.
 
     Attributes:
-        heads: of all linear layers.
-        shown: one of `SHOWN`.
-        rows: of that, in the chosen layer, `(heads, rows, length)`, not negative; `(heads, height, width)` for the
-            patches of an image, read by one of them.
-        readers: the tokens that the rows are of, by index; for an image, row and column of the patch.
-        words: the tokens of a text.
+        heads: the heads of all linear layers.
+        shown: what `rows` has, one of `SHOWN`.
+        rows: numbers of the chosen layer, not negative: `(heads, rows, length)` for a text; `(heads, height, width)`
+            for an image, of which one patch reads the others.
+        readers: the index of the token of each row; for an image, row and column of the patch that reads.
+        words: the tokens of a text; `None` for an image.
     """
 
     heads: list[Head]
@@ -327,7 +320,7 @@ class Reading:
 
 
 def linear_layers(served: Served) -> list[int]:
-    """The layers that have decay masks, counted from 1: those that `lion_attention` computes."""
+    """Return the layers that have decay masks (those that `lion_attention` computes), counted from 1."""
     layers = served.model.base_model.layers
     return [n for n, layer in enumerate(layers, 1) if layer.attention.mixer.needs == DECAYS_ONLY]
 
@@ -341,7 +334,7 @@ def why_not_heads(served: Served) -> str | None:
 
 
 def heads_of_text(served: Served, text: str, layer: int, shown: str) -> Reading:
-    """The tokens that heads read in a text; long texts in rows that are spread over them."""
+    """Report which tokens heads read in a text. Of a long text, up to `MOST_ROWS` tokens are taken as readers."""
     ids = check_length(served, words_of(text, "Text"))
     length = ids.shape[1]
     if length > MOST_TOKENS:
@@ -353,7 +346,7 @@ def heads_of_text(served: Served, text: str, layer: int, shown: str) -> Reading:
 
 
 def heads_of_image(served: Served, image: "Image | None", layer: int, shown: str, row: int, column: int) -> Reading:
-    """The patches that heads read in an image from the patch at a row and a column, counted from 1."""
+    """Report which patches of an image heads read from the patch at a row and a column, counted from 1."""
     check_image(image)
     height, width = served.model.config.patch_grid
     if not (1 <= row <= height and 1 <= column <= width):
@@ -384,7 +377,7 @@ def heads_of(served: Served, reports: list[AttentionReport | None]) -> list[Head
 
 
 class Time(NamedTuple):
-    """Seconds of CPU time to read one text of so many tokens, with one thread, and of a model with softmax."""
+    """Seconds of CPU time, with one thread, in which the model and a softmax model read a text of `length` tokens."""
 
     length: int
     lion: float
@@ -397,8 +390,8 @@ def why_not_time(served: Served) -> str | None:
 
 def softmax_peer(served: Served, longest: int) -> PreTrainedModel:
     """
-    What the checkpoint's encoder is compared with, in evaluation mode, with fused softmax attention: the encoder that
-    it was, or of a LION a BERT of its size, with random weights, for texts of up to `longest` tokens.
+    Return the model to compare with, in eval mode, with fused softmax attention: for a linearized model the encoder
+    before, for a LION a BERT of its size with random weights, for texts of up to `longest` tokens.
     """
     config = served.model.config
     if isinstance(served.traits, LinearizedTraits):
@@ -413,8 +406,8 @@ def softmax_peer(served: Served, longest: int) -> PreTrainedModel:
 @torch.no_grad()
 def time_by_length(served: Served, longest: int, lengths: Sequence[int] = LENGTHS) -> Iterator[Time]:
     """
-    Medians for random texts, read by the checkpoint's encoder and by its `softmax_peer`; one after the other for the
-    lengths up to `longest`.
+    Yield, for each length up to `longest`, the median times in which the encoder of the checkpoint and its
+    `softmax_peer` read a random text.
     """
     config, limit = served.model.config, served.traits.longest_text
     limit = longest if limit is None else min(longest, limit)
@@ -426,6 +419,6 @@ def time_by_length(served: Served, longest: int, lengths: Sequence[int] = LENGTH
         ids = torch.randint(config.vocab_size, (1, length))
         calls = {"lion": lambda ids=ids: lion(input_ids=ids), "softmax": lambda ids=ids: peer(input_ids=ids)}
         if length == lengths[0]:
-            cpu_seconds(calls, 1)  # what comes first is slow
+            cpu_seconds(calls, 1)  # first calls are slow
         seconds = cpu_seconds(calls, REPEATS, SECONDS_PER_LENGTH)
         yield Time(length, *map(median, seconds.values()))

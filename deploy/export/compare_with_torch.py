@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Compares an exported graph with torch: errors, with a tolerance that is measured, and times."""
+"""Compare an exported graph with torch: errors, with a tolerance that is measured, and times."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -19,9 +19,9 @@ from ..timing import cpu_seconds
 from .exported import FEW, ExportedModel
 
 
-SECONDS_PER_LENGTH = 4  # of CPU time, behind which no call is repeated
-# The tolerance, as a multiple of torch's rounding error in the same dtype; errors were measured up to 2, 0.8 and 1
-# times that. `COARSEST` applies to bfloat16, in which OpenVINO also computes decays, which torch never does.
+SECONDS_PER_LENGTH = 4  # of CPU time, after which no call is repeated
+# The tolerance, as a multiple of torch's rounding error in the same dtype. Measured errors were up to 2, 0.8 and 1
+# times that error. For bfloat16 it is `COARSEST`: OpenVINO also computes decays in it, which torch never does.
 ALLOWANCE = {"float32": 8, "float16": 2, "int8": 2}
 
 
@@ -47,7 +47,7 @@ class Comparison:
 
 
 def random_inputs(model: PreTrainedModel, batch: int, length: int, padding: str = "right") -> dict[str, Tensor]:
-    """Texts of several lengths, the longest of `length` tokens, padded; or images, which ignore `length`."""
+    """Make padded texts of several lengths, the longest of `length` tokens; or images, whatever the `length`."""
     generator, config, traits = torch.Generator().manual_seed(length), model.config, traits_of(model)
     if traits.modality == "image":
         return {"pixel_values": torch.randn(batch, *traits.image_shape, generator=generator)}
@@ -65,13 +65,13 @@ def compare(
     model: PreTrainedModel, folder: Path, dtype: str, lengths: tuple[int, ...], repeats: int = 5
 ) -> list[Comparison]:
     """
-    Compare a graph with torch on batches of texts, padded left, right and in between, of one token and of several
-    chunks, or on images; and time both.
+    Compare a graph with torch, and time both. Inputs are batches of texts (padded left, right and in between, of one
+    token and of several chunks) or of images.
 
     Args:
-        folder: of the graph.
-        dtype: of the graph.
-        lengths: of the texts to time.
+        folder: the folder of the graph.
+        dtype: the dtype of the graph.
+        lengths: lengths of the texts to time.
         repeats: how often to time each call.
 
     Raises:
@@ -79,13 +79,13 @@ def compare(
             on the same inputs; in bfloat16 `COARSEST` times the largest output.
     """
     exported = ExportedModel(folder, threads=1)
-    # Torch in the dtype of the graph, and what it rounds: the float32 model, whose own error is that against float64.
+    # The rounding error of torch in the dtype of the graph: against float32, and for float32 against float64.
     rounded = in_dtype_of(model, dtype)
     exact = deepcopy(model).double() if dtype == "float32" else model
     traits = traits_of(model)
     limit, chunk, longest = traits.longest_text, traits.chunk_size, traits.exact_length
     sizes = [(1, 1, "right"), (3, chunk // 2 + 3, "left"), (4, 3 * chunk + 5, "right"), (2, 6 * chunk, "interior")]
-    if longest:  # on both sides of it, and without padding where torch would choose row by row
+    if longest:  # on both sides of it; without padding beyond, where torch chooses for each row
         sizes = [(1, 1, "right"), (3, longest, "right"), (1, longest + 1, "right"), (1, 2 * longest + 5, "right")]
     if traits.modality == "image":
         sizes = [(1, 1, ""), (3, 1, "")]
@@ -117,7 +117,7 @@ def compare(
 def timed_comparison(
     model: PreTrainedModel, exported: ExportedModel, inputs: dict[str, Tensor], repeats: int
 ) -> Comparison:
-    """The first call of each, which also allocates memory, counts only if it takes so long that it is the only one."""
+    """Time both on an input. The first call also allocates memory, and only counts if there is no other."""
     outputs = {}
 
     def call(name: str, network: nn.Module) -> None:
@@ -140,14 +140,14 @@ def compared(
 
 
 def in_dtype(inputs: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """Inputs whose numbers with fractions have a dtype."""
+    """Convert the floating-point inputs to a dtype."""
     return {name: x.to(dtype) if x.is_floating_point() else x for name, x in inputs.items()}
 
 
 def largest_difference(
     outputs: Mapping[str, Tensor], expected: Mapping[str, Tensor], inputs: dict[str, Tensor]
 ) -> tuple[float, float]:
-    """The largest difference of all outputs at real tokens, NaN if there is one, and the largest expected output."""
+    """Return the largest difference at real tokens (NaN if there is one), and the largest expected output."""
     error = scale = 0.0
     for name, values in outputs.items():
         truth = expected[name]
@@ -159,7 +159,7 @@ def largest_difference(
 
 
 def in_dtype_of(model: PreTrainedModel, dtype: str) -> PreTrainedModel:
-    """The model as torch computes it in the dtype of a graph; int8 is emulated by rounding in float32."""
+    """Return the model as torch computes it in the dtype of a graph. int8 is emulated by rounding in float32."""
     if dtype not in ALLOWANCE or dtype == "float32":
         return model
     rounded = deepcopy(model)
@@ -177,11 +177,11 @@ def in_dtype_of(model: PreTrainedModel, dtype: str) -> PreTrainedModel:
 
 
 def range_of(x: Tensor) -> Tensor:
-    """The range of activations that runtimes quantise: from the smallest to the largest number, with 0."""
+    """Return the range of activations that runtimes quantise: from the smallest to the largest number, including 0."""
     return x.max().clamp(min=0) - x.min().clamp(max=0)
 
 
 def round_to_int8(x: Tensor, size: Tensor, steps: int) -> Tensor:
-    """`x` rounded to `steps` steps of a range of `size`; 0 stays 0."""
+    """Round `x` to `steps` steps of a range of `size`. 0 stays 0."""
     step = size.clamp(min=torch.finfo(x.dtype).tiny) / steps
     return (x / step).round() * step

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The command `lion export`: a checkpoint as a graph for ONNX Runtime or OpenVINO, compared with torch."""
+"""The command `lion export`: write a checkpoint as a graph for ONNX Runtime or OpenVINO, and compare it with torch."""
 
 import argparse
 import io
@@ -30,8 +30,8 @@ from .exported import FEW, FILES, PRECISION, check_installed, openvino_core
 
 DTYPES = {"onnx": ("float32", "float16", "int8"), "openvino": ("float32", "float16", "bfloat16", "int8")}
 FORMS = ("auto", "chunk", "parallel")
-LENGTHS = (128, 512, 2048, 8192)  # at which to measure time
-LONGEST_IN_GRAPH = BUFFERED_POSITIONS  # of texts without a limit: some encoders have a buffer of positions
+LENGTHS = (128, 512, 2048, 8192)  # tokens, at which to measure times
+LONGEST_IN_GRAPH = BUFFERED_POSITIONS  # for models without a limit: some encoders have a buffer of positions
 REFUSED = {
     "LionForMultipleChoice": "its inputs have a dimension of choices: export a LionForSequenceClassification",
     "LionForMaskedImageModeling": "it takes a mask of patches: export the encoder, saved as LionModel",
@@ -60,15 +60,15 @@ def export_checkpoint(
         dtype: `"float32"`; `"float16"`: weights in half precision, computation in float32; `"int8"`: weights, and
             activations if the runtime supports them, of linear layers other than those of decays and learnt feature
             maps, and of tables of embeddings; `"bfloat16"` (OpenVINO): computation in bfloat16 if the CPU supports it.
-        attn_implementation: of linear attention: `"auto"` chooses by the length at run time.
-        lengths: of the texts to time, if the model has positions for them.
-        revision: of a Hub repository.
+        attn_implementation: the form of linear attention; `"auto"` chooses by the length at run time.
+        lengths: lengths of the texts to time, as far as the model has positions for them.
+        revision: branch, tag or commit of a Hub repository.
 
     Returns:
         For each input the error against torch, its tolerance, and the seconds of both.
 
     Raises:
-        ValueError: for models that cannot be exported, and if the graph differs from the model (`compare`).
+        ValueError: if the model cannot be exported, or the graph differs from the model (`compare`).
         ImportError: if a package is not installed.
         FileExistsError: if the output folder is not empty.
     """
@@ -125,8 +125,8 @@ def check_exportable(model: PreTrainedModel, attn_implementation: str) -> None:
 
 def save_modules(source: Path, folder: Path) -> str | None:
     """
-    Copy the files of sentence-transformers, with a first module that runs the graph. Returns the class of the encoder;
-    `None` if the source is not an encoder of sentence-transformers.
+    Copy the files of sentence-transformers, with a first module that runs the graph. Returns the class of the encoder,
+    or `None` if the source is not an encoder of sentence-transformers.
     """
     names = sentence_files(source)
     if not names:
@@ -142,12 +142,12 @@ def save_modules(source: Path, folder: Path) -> str | None:
 
 
 def trace_sizes(model: PreTrainedModel) -> tuple[dict[str, torch.Tensor], dict[str, dict[int, Dim]]]:
-    """Inputs to trace the model with, and their dynamic dimensions."""
+    """Return inputs to trace the model with, and their dynamic dimensions."""
     batch, traits = Dim("batch"), traits_of(model)
     if traits.modality == "image":
         return random_inputs(model, 2, 1), {"pixel_values": {0: batch}}
     limit, chunk = traits.longest_text, traits.chunk_size
-    # More than a chunk: otherwise the graph would have a spare chunk. The minimum is not part of the graph, which also
+    # More than a chunk: otherwise the graph would have a spare chunk. The graph does not check the minimum, and also
     # takes shorter texts.
     shortest = chunk + 1 if limit is None or limit > 2 * chunk else 2
     length = Dim("length", min=shortest, max=limit or LONGEST_IN_GRAPH)
@@ -170,7 +170,7 @@ def quiet() -> Iterator[None]:
 
 @torch.no_grad()
 def trace(model: PreTrainedModel):
-    """The graph of a model in float32, an `onnx_ir.Model`."""
+    """Return the graph of a model in float32, an `onnx_ir.Model`."""
     from transformers.exporters.exporter_onnx import OnnxConfig, OnnxExporter
 
     inputs, shapes = trace_sizes(model)
@@ -184,9 +184,7 @@ def trace(model: PreTrainedModel):
 
 
 def write_onnx(model: PreTrainedModel, path: Path, dtype: str) -> None:
-    """
-    Write the graph of a model in float32 or with narrower weights; more than a gigabyte of weights goes beside it.
-    """
+    """Write the graph of a model. More than 1 GiB of weights go into a file beside it."""
     import onnx_ir
 
     graph = trace(model)
@@ -204,7 +202,7 @@ def write_onnx(model: PreTrainedModel, path: Path, dtype: str) -> None:
 
 
 class Branch(torch.nn.Module):
-    """A function of tensors as a module, which exporters ask for."""
+    """A function of tensors as a module, as exporters require."""
 
     def __init__(self, function: Callable[..., tuple[Tensor, ...]]):
         super().__init__()
@@ -216,9 +214,9 @@ class Branch(torch.nn.Module):
 
 def add_choices(model, choices: Sequence[Choice | LinearizedChoice], opset_version: int | None) -> None:
     """
-    Add the functions to an ONNX model that it calls where it chooses (`choosing_graphs`).
+    Add the functions that an ONNX model calls to choose a branch by length (`choosing_graphs`).
 
-    Both branches are traced one by one. Exporters trace a `torch.cond` many times, which took two thirds of an export.
+    Each branch is traced once. Exporters trace a `torch.cond` many times, which took two thirds of an export.
     """
     import onnx_ir
 
@@ -244,12 +242,12 @@ def add_choices(model, choices: Sequence[Choice | LinearizedChoice], opset_versi
 def export_branch(
     branch: Callable[..., tuple[Tensor, ...]], choice: Choice | LinearizedChoice, opset_version: int | None
 ):
-    """The graph of a branch, for any batch size and length."""
+    """Export a branch as a graph for any batch size and length."""
     batch, length = Dim("batch"), Dim("length", min=choice.least_length)
     inputs, shapes = [], []
     for sizes, dtype in zip(choice.sizes, choice.dtypes, strict=True):
         shapes.append({i: length if i else batch for i, n in enumerate(sizes) if n is None})
-        traced = [2, *[4 * max(CHUNK, choice.least_length) + 7] * 3]  # where a size is not known
+        traced = [2, *[4 * max(CHUNK, choice.least_length) + 7] * 3]  # for unknown sizes
         inputs.append(torch.zeros([n or traced[i] for i, n in enumerate(sizes)], dtype=dtype))
     program = torch.export.export(
         Branch(branch),
@@ -261,7 +259,7 @@ def export_branch(
 
 
 def as_subgraph(graph, name: str, inputs: list):
-    """A graph as a branch of an `If`, which reads values of the graph around it instead of inputs."""
+    """Make a graph a branch of an `If`, which reads values of the graph around it instead of inputs."""
     import onnx_ir
 
     for own, outer in zip(graph.inputs, inputs, strict=True):
@@ -280,10 +278,10 @@ def as_subgraph(graph, name: str, inputs: list):
 
 def simplify(model) -> None:
     """
-    Put functions where an ONNX model calls them, compute what is constant, and leave out what is not used.
+    Inline the functions of an ONNX model, fold constants, and remove what is not used.
 
-    The exporter's own `optimize` also looks for fusions. It takes as long as the rest of an export, and a runtime
-    does the same when it loads a graph: times and results of graphs are equal.
+    The exporter's own `optimize` also looks for fusions. That takes as long as the rest of an export, and a runtime
+    does the same when it loads a graph: times and results of the graphs are equal.
     """
     from onnx_ir.passes import common
     from onnxscript import optimizer
@@ -304,12 +302,12 @@ def simplify(model) -> None:
 
 def save_int8(graph, path: Path, excluded: list[str], is_large: bool) -> None:
     """
-    Save a graph with int8 products with constant weights; activations are quantised by their range in each call.
-    Products with a matrix per head are not changed: ONNX Runtime does not support them in int8.
+    Save a graph whose products with constant weights are in int8. Activations are quantised by their range in each
+    call. Products with a matrix per head are not changed: ONNX Runtime does not support them in int8.
 
     Args:
         excluded: names of nodes that are not changed.
-        is_large: whether weights go into a file beside the graph.
+        is_large: write weights to a file beside the graph.
     """
     import onnx_ir
     from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -331,7 +329,7 @@ def save_int8(graph, path: Path, excluded: list[str], is_large: bool) -> None:
 
 
 def narrow_tables(graph) -> None:
-    """Store tables of embeddings as int8 with a step for each row, and widen the rows that are read."""
+    """Store tables of embeddings as int8 with a scale for each row. The graph widens the rows that it reads."""
     import numpy
     import onnx_ir
 
@@ -369,23 +367,23 @@ def unfuse_residual_norms(graph) -> None:
 
 
 def decay_weights(model: PreTrainedModel) -> list[Tensor]:
-    """The weights of the layers that compute decays, which stay float32 (SPEC §5)."""
+    """Return the weights of the layers that compute decays, which stay float32 (SPEC §5)."""
     return [p.detach() for name, p in model.named_parameters() if "decay" in name and p.dim() > 1]
 
 
 def reads(node, weights: list[Tensor]) -> bool:
-    """Whether one of these weights, or its transpose, is a constant input of a node."""
+    """Return whether one of these weights, or its transpose, is a constant input of a node."""
     found = [torch.from_numpy(x.copy()) for x in constants(node) if x.ndim == 2]
     return any(torch.equal(x, y) for x in found for w in weights for y in (w, w.T) if x.shape == y.shape)
 
 
 def constants(node) -> list:
-    """The constant inputs of a node, as arrays of NumPy."""
+    """Return the constant inputs of a node as NumPy arrays."""
     return [x.const_value.numpy() for x in node.inputs if x is not None and x.const_value is not None]
 
 
 def halve_weights(graph, kept: list[Tensor]) -> None:
-    """Store weights in float16, with casts to float32 that a runtime computes once, when it loads the graph."""
+    """Store weights in float16, with casts to float32, which a runtime computes once when it loads the graph."""
     import numpy
     import onnx_ir
 
@@ -408,7 +406,7 @@ def halve_weights(graph, kept: list[Tensor]) -> None:
 
 
 def write_openvino(graph: Path, path: Path, dtype: str) -> None:
-    """Replace an ONNX graph by OpenVINO's files, which also store the precision to compute in."""
+    """Replace an ONNX graph by files of OpenVINO, which also store the precision of the computation."""
     import openvino
 
     model = openvino_core().read_model(graph)

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Run exported graphs in ONNX Runtime or OpenVINO, as functions of tensors."""
+"""Run exported graphs with ONNX Runtime or OpenVINO, as functions of tensors."""
 
 import threading
 from collections.abc import Iterable
@@ -20,14 +20,14 @@ FILES = {"onnx": "model.onnx", "openvino": "openvino_model.xml"}
 PACKAGES = {"onnx": "onnxruntime", "openvino": "openvino"}
 # Weights with fewer elements stay float32 in float16 and int8 graphs.
 FEW = 4096
-# How the names of the files of a graph begin, with those of its weights.
+# The names of a graph's files and of its weights begin with these.
 GRAPH_FILES = ("model.onnx", "openvino_model.")
-# Where OpenVINO's file has the precision.
+# Where OpenVINO's file stores the precision.
 PRECISION = ["runtime_options", "INFERENCE_PRECISION_HINT"]
 
 
 def check_installed(extra: str, modules: Iterable[str]) -> None:
-    """Raise an ImportError that says how to install a missing package, by an extra of this package."""
+    """Raise an ImportError if modules are missing. It says which extra of this package installs them."""
     if missing := [name for name in modules if find_spec(name) is None]:
         raise ImportError(
             f"{', '.join(missing)} cannot be imported: in a clone of the repository, pip install '.[{extra}]'."
@@ -36,18 +36,18 @@ def check_installed(extra: str, modules: Iterable[str]) -> None:
 
 class ExportedModel(nn.Module):
     """
-    A folder of `lion export` as a function of tensors on the CPU, with the names of inputs and outputs of the model.
+    A graph of `lion export` as a function of CPU tensors. Inputs and outputs have the names that the model uses.
 
     Args:
-        folder: contains `model.onnx` or `openvino_model.xml`.
+        folder: a folder with `model.onnx` or `openvino_model.xml`.
         threads: number of threads; by default as many as torch uses.
 
     Raises:
         ValueError: if there is neither file in the folder.
         ImportError: if the runtime is not installed.
 
-    `cancel()` makes the forward pass that another thread runs, or begins, end with an error of the runtime, as soon as
-    the operation of the graph ends that is computed. So do all later ones until `resume()`.
+    `cancel()` ends the forward pass of another thread with an error of the runtime, after the current operation of the
+    graph. Later forward passes fail as well, until `resume()`.
 
     Example:
 
@@ -122,20 +122,20 @@ class ExportedModel(nn.Module):
         return ModelOutput(outputs)
 
     def run(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """One run of the graph."""
+        """Run the graph once."""
         outputs = self.compute({name: x.contiguous().numpy() for name, x in inputs.items()})
         return dict(zip(self.output_names, map(torch.from_numpy, outputs), strict=True))
 
     def parts(self, mask: Tensor | None) -> list[tuple[Tensor, int, int]]:
         """
-        Rows of a batch that are run together, and the columns of each part; none if all are. The graph of an encoder
-        that became linear is exact up to `lion_exact_length` columns, padding included, and torch up to as many real
-        tokens of a row: short rows beside long ones are run by themselves.
+        Return the parts of a batch that must be run by themselves: their rows, first column and end. Empty if one run
+        is enough. The graph of a linearized model is exact up to `lion_exact_length` columns, padding included, and
+        torch up to as many real tokens in a row. So short rows beside long ones are run by themselves.
         """
         exact = getattr(self.config, "lion_exact_length", None)
         if exact is None or mask is None or mask.dim() != 2 or mask.shape[1] <= exact:
             return []
-        # Where tokens have the position of their column, padding in front of them stays.
+        # If the position of a token is its column, padding in front of it must stay.
         first = torch.zeros(len(mask), dtype=torch.int64)
         if getattr(self.config, "lion_position_table", None) is None:
             first = mask.argmax(1)
@@ -150,7 +150,7 @@ class ExportedModel(nn.Module):
         return parts
 
     def save_pretrained(self, save_directory: str | Path, **kwargs) -> None:
-        """Copy the graph, its weights and the configuration to a folder: `SentenceTransformer.save` asks for it."""
+        """Copy the graph, its weights and the configuration to a folder. `SentenceTransformer.save` calls this."""
         target = Path(save_directory)
         target.mkdir(parents=True, exist_ok=True)
         if target.resolve() == self.folder.resolve():
@@ -181,11 +181,11 @@ def open_onnx(path: Path, threads: int):
 @cache
 def openvino_core():
     """
-    The one `openvino.Core` of this process.
+    Return the only `openvino.Core` of this process.
 
-    The CPU plugin of each one sets a stack for signals (for AMX), and restores the one before when it ends. If the
-    first of two ends first, the second restores what is not there any more. Then the next signal that Python handles
-    ends the process, such as that of a data loader's worker that exits.
+    The CPU plugin of a core sets a stack for signals (for AMX), and restores the previous one when it ends. If the
+    first of two cores ends first, the second one restores a stack that no longer exists. Then the next signal that
+    Python handles, such as that of a data loader's worker that exits, ends the process.
     """
     import openvino
 
@@ -195,7 +195,7 @@ def openvino_core():
 def open_openvino(path: Path, threads: int):
     core = openvino_core()
     model, options = core.read_model(path), {"INFERENCE_NUM_THREADS": threads}
-    if model.has_rt_info(PRECISION):  # it is not read by itself, and the default of some CPUs is bfloat16
+    if model.has_rt_info(PRECISION):  # OpenVINO does not apply it, and the default of some CPUs is bfloat16
         options[PRECISION[-1]] = model.get_rt_info(PRECISION).astype(str)
     model = core.compile_model(model, "CPU", options)
     inputs, outputs = ([x.get_any_name() for x in both] for both in (model.inputs, model.outputs))
@@ -205,7 +205,7 @@ def open_openvino(path: Path, threads: int):
         if is_cancelled.is_set():
             raise RuntimeError("The inference was cancelled before it began.")
         request.start_async(feeds)
-        if is_cancelled.is_set():  # just before the start, when there was nothing to cancel
+        if is_cancelled.is_set():  # since just before the start, when there was nothing to cancel
             request.cancel()
         request.wait()
         return [request.get_output_tensor(i).data.copy() for i in range(len(outputs))]

@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The module that modules.json of an exported encoder names: sentence-transformers with the graph of a runtime in place
-of the model.
+The first module of an exported encoder in modules.json: a `Transformer` of sentence-transformers that runs a graph
+instead of the model.
 
 sentence-transformers' own `backend="onnx"` needs optimum, whose releases require an older transformers (optimum-onnx
 0.1.0 below 4.58, optimum-intel 2.2.0 below 5.6).

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The routes of the server, as OpenAI, text-embeddings-inference (TEI), vLLM and Cohere have them."""
+"""The routes of the server, as in OpenAI, text-embeddings-inference (TEI), vLLM and Cohere."""
 
 import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -28,7 +28,7 @@ from .service import Service
 from .settings import Settings
 
 
-# Names of prompts for what Cohere, NVIDIA and vLLM call `input_type`, the first that a model has.
+# Names of prompts for the `input_type` of Cohere, NVIDIA and vLLM. The first one that the model has is taken.
 PROMPTS_OF_TYPES = {
     "query": ("query",),
     "search_query": ("query",),
@@ -49,16 +49,16 @@ def make_app(
     allowed_hosts: Sequence[str] = (),
 ) -> Starlette:
     """
-    The application of ASGI.
+    Make the ASGI application.
 
     Args:
-        engine: what `load_engine` gives.
-        name: of the model, for clients.
+        engine: the model, from `load_engine`.
+        name: the name of the model for clients.
         settings: limits; by default those of `Settings`.
         aliases: other names that clients may use.
-        api_key: asked for as `Authorization: Bearer KEY`, except for `GET /health`; by default none is.
+        api_key: must be sent as `Authorization: Bearer KEY`, except for `GET /` and `GET /health`; by default none.
         cors_origins: origins whose pages may call the server; by default none.
-        allowed_hosts: host names of requests; by default any.
+        allowed_hosts: host names that requests may have; by default any.
     """
     service = Service(engine, settings or Settings())
     routes = Routes(service, name, {name, *aliases})
@@ -86,10 +86,10 @@ def make_app(
 
 class Routes:
     """
-    What answers requests.
+    The functions that answer requests.
 
     Args:
-        names: of the model that requests may give.
+        names: names of the model that requests may use.
     """
 
     def __init__(self, service: Service, name: str, names: set[str]):
@@ -253,7 +253,7 @@ class Routes:
             raise ApiError(400, message, "dimensions")
 
     def prompt(self, name: str | None, input_type: str | None = None) -> str:
-        """What is put before texts: by its name, or by the type of the texts."""
+        """Return the prompt to put in front of texts, by its name or by the type of the texts."""
         prompts = self.about.prompts
         if name is not None:
             if name not in prompts:
@@ -277,7 +277,7 @@ def usage(tokens: int, request: Request) -> dict[str, int]:
 
 
 async def saying_what_was_cut(answer: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
-    """The answer to a request, with headers that say how many tokens of how many texts were cut off."""
+    """Answer a request, with headers that say how many tokens of how many texts were cut off."""
     response = await answer(request)
     if cut := getattr(request.state, "cut", None):
         response.headers["x-cut-tokens"], response.headers["x-cut-texts"] = str(sum(cut)), str(len(cut))

@@ -1,8 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Bodies of requests: those of OpenAI, of text-embeddings-inference (TEI), of vLLM and of Cohere.
+Bodies of requests, in the formats of OpenAI, text-embeddings-inference (TEI), vLLM and Cohere.
 
-`null` is the same as a field that is not there, and unknown fields are ignored, as these servers do.
+As in these servers, `null` means that a field is absent, and unknown fields are ignored.
 """
 
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -20,7 +20,7 @@ T = TypeVar("T", bound="Body")
 
 
 class Body(BaseModel):
-    """What all have in common."""
+    """The base class of all bodies."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -31,7 +31,7 @@ class Body(BaseModel):
 
     @classmethod
     async def read(cls: type[T], request: Request) -> T:
-        """Read the body of a request; raises an `ApiError` if it does not fit."""
+        """Read the body of a request. Raises an `ApiError` if it is invalid."""
         data = await read_body(request, request.app.state.service.settings.max_body_bytes)
         try:
             return cls.model_validate_json(data)
@@ -52,7 +52,7 @@ class Truncating(Body):
 
     @property
     def side(self) -> str | None:
-        """Which end of a text that is too long is cut off; `None` to refuse it."""
+        """The end at which a text that is too long is cut; `None` refuses it."""
         return self.truncation_direction if self.truncate else None
 
 
@@ -77,7 +77,7 @@ class TeiEmbed(Truncating):
 
 
 class Rerank(Truncating):
-    """The body of /rerank and /v1/rerank: `texts` as TEI has it, or `documents` as Cohere, Jina and vLLM."""
+    """The body of /rerank and /v1/rerank: `texts` as in TEI, or `documents` as in Cohere, Jina and vLLM."""
 
     query: str
     texts: list[str] | None = None
@@ -90,14 +90,14 @@ class Rerank(Truncating):
 
 
 class TeiPredict(Truncating):
-    """The body of /predict: a text, a pair of texts, or a list of texts and pairs, each a list of its own."""
+    """The body of /predict: a text, a pair as a list, or a list of such lists with one or two texts each."""
 
     inputs: str | list[str] | list[list[str]]
     raw_scores: bool = False
 
 
 class Classify(Truncating):
-    """The body of /classify, as of vLLM."""
+    """The body of /classify, as in vLLM."""
 
     input: Texts
     model: str | None = None

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The command `lion serve`: a model over HTTP."""
+"""The command `lion serve`: serve a model over HTTP."""
 
 import argparse
 import os
@@ -15,7 +15,7 @@ from .settings import Settings
 
 KEY = "LION_API_KEY"
 LIMITS = [x for x in fields(Settings) if x.metadata]
-# Of the extra `serve`, by the names that are imported.
+# Import names of the packages of the extra `serve`.
 NEEDED = ("orjson", "prometheus_client", "pydantic", "sentence_transformers", "starlette", "uvicorn")
 
 
@@ -25,27 +25,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to serve at (default: %(default)s, this machine)")
     parser.add_argument("--port", type=int, default=8080, help="port (default: %(default)s)")
-    parser.add_argument("--name", help="of the model, for clients (default: the name of the folder)")
+    parser.add_argument("--name", help="name of the model for clients (default: the name of the folder)")
     parser.add_argument(
-        "--task", choices=("embed", "classify", "rerank"), help="what it is for (default: what its files say)"
+        "--task", choices=("embed", "classify", "rerank"), help="task of the model (default: found from its files)"
     )
     parser.add_argument("--attn_implementation", metavar="NAME", help="such as lion_local (default: the model's own)")
     parser.add_argument(
-        "--dtype", choices=("float32", "bfloat16", "float16"), help="of the weights (default: float32)"
+        "--dtype", choices=("float32", "bfloat16", "float16"), help="dtype of the weights (default: float32)"
     )
     parser.add_argument("--device", help="such as cpu or cuda:1 (default: a GPU if there is one)")
-    parser.add_argument("--threads", type=int, help="of each queue (default: what PyTorch takes, one for each core)")
-    parser.add_argument("--trust_remote_code", action="store_true", help="run code that lies beside the weights")
+    parser.add_argument("--threads", type=int, help="threads of each queue (default: PyTorch's, one per core)")
+    parser.add_argument("--trust_remote_code", action="store_true", help="run code that comes with the weights")
     parser.add_argument(
-        "--max_input_tokens", type=int, help="of a text (default: what the model reads, and at most 32768)"
+        "--max_input_tokens", type=int, help="most tokens of a text (default: the limit of the model, at most 32768)"
     )
     for limit in LIMITS:
         option = {"type": type(limit.default), "default": limit.default, "help": limit.metadata["help"]}
         parser.add_argument(f"--{limit.name}", **option)
-    parser.add_argument("--accept_token_ids", action="store_true", help="take token ids in the place of texts")
-    parser.add_argument("--api_key", help=f"that requests must have (default: ${KEY}, or none)")
-    parser.add_argument("--cors_origins", nargs="+", default=[], help="origins of pages that may ask (default: none)")
-    parser.add_argument("--allowed_hosts", nargs="+", default=[], help="host names of requests (default: any)")
+    parser.add_argument("--accept_token_ids", action="store_true", help="accept token ids instead of texts")
+    parser.add_argument("--api_key", help=f"key that requests must send (default: ${KEY}, or none)")
+    parser.add_argument("--cors_origins", nargs="+", default=[], help="origins of pages to allow (default: none)")
+    parser.add_argument("--allowed_hosts", nargs="+", default=[], help="host names to accept (default: any)")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> None:
             raise ValueError(f"--{name} is {getattr(args, name)}: give more than 0.")
     check_installed("serve", NEEDED)
     check_port(args.host, args.port)
-    # Tokenizers would start threads of all cores, at the priority of the first queue.
+    # Otherwise tokenizers start threads on all cores, with the priority of the first queue.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
     keep_freed_memory()
@@ -98,9 +98,9 @@ def run(args: argparse.Namespace) -> None:
 
 
 def check_port(host: str, port: int) -> None:
-    """Raise a ValueError if the server could not listen there, which it would find out after the model is loaded."""
+    """Raise a ValueError if the server cannot listen there: uvicorn would say so only after the model is loaded."""
     try:
-        if not 0 <= port < 2**16:  # getaddrinfo would take the remainder
+        if not 0 <= port < 2**16:  # getaddrinfo would take it modulo 2**16
             raise OverflowError("ports are 0 to 65535")
         (family, kind, *_, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         with socket.socket(family, kind) as one:

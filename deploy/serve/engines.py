@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What computes: the modules of an encoder or a cross-encoder of sentence-transformers, on texts of any lengths."""
+"""Tokenize and compute texts of any lengths with an encoder or a cross-encoder of sentence-transformers."""
 
 import copy
 from collections.abc import Sequence
@@ -14,20 +14,20 @@ from torch.overrides import TorchFunctionMode
 from ..export.exported import ExportedModel
 
 
-PADDING = 1.1  # tokens that are computed for each of a text; less takes more calls, which costs as much
-CHARACTERS_PER_TOKEN = 16  # of a text before its tokens are counted; words of any language have fewer
+PADDING = 1.1  # most computed tokens per real token; a lower limit takes more calls, which cost as much
+CHARACTERS_PER_TOKEN = 16  # an upper bound before tokens are counted; words of all languages have fewer
 Input = str | tuple[str, str]
 
 
 class Dropped(Exception):
-    """A computation was cancelled, since nobody waits for it."""
+    """A computation was cancelled because nobody waits for it."""
 
 
 @dataclass(slots=True)
 class Row:
     """
-    Token ids of a text or a pair of texts, special tokens included, by the names of the model's inputs, and how many
-    tokens were cut off.
+    The inputs of the model for a text or a pair of texts, by name, with special tokens, and how many tokens were cut
+    off.
     """
 
     fields: dict[str, list[int]]
@@ -44,13 +44,13 @@ class Description:
 
     Attributes:
         task: "embed", "classify" or "rerank".
-        max_input_tokens: of a text or a pair.
-        own_limit: the most that the model reads, `None` without a limit.
-        size: numbers of a vector, or classes.
+        max_input_tokens: the longest text or pair that is accepted.
+        own_limit: the longest one that the model can read; `None` without a limit.
+        size: the size of a vector, or the number of classes.
         labels: names of the classes.
         scores: how logits become scores: "softmax", "sigmoid" or "none".
-        prompts: what is put before a text, by name.
-        notes: sentences for whoever starts the server.
+        prompts: texts to put in front of inputs, by name.
+        notes: sentences for the person who starts the server.
     """
 
     task: str
@@ -70,39 +70,34 @@ class Description:
 
 class Engine:
     """
-    Tokenizes and computes; texts of about the same length are computed together.
+    Tokenizes and computes. Texts of about the same length are computed together.
 
-    A tokenizer of its own, so that two engines can cut texts into tokens at the same time; the weights are shared.
+    Each engine has a tokenizer of its own, so that two engines can tokenize at the same time. They share the weights.
     """
 
     def __init__(self, model: SentenceTransformer | CrossEncoder, about: Description):
         self.model, self.about = model, about
         self.output = "sentence_embedding" if about.task == "embed" else "scores"
         self.modules = list(model)
-        while isinstance(self.modules[-1], Normalize):  # a request says whether it wants that
+        while isinstance(self.modules[-1], Normalize):  # each request chooses whether to normalize
             self.modules.pop()
         self.tokenizer, self.padder = copy.deepcopy(model.tokenizer), copy.deepcopy(model.tokenizer)
         self.is_cancelled = False
 
     def twin(self) -> "Engine":
-        """Another engine, for another thread. Graphs get a runtime of their own, whose threads it starts."""
+        """Return an engine for another thread. A graph gets a runtime of its own, which starts its own threads."""
         twin = Engine(self.model, self.about)
         first = twin.modules[0]
         if isinstance(first.model, ExportedModel):
             twin.modules[0] = copy.deepcopy(first, {id(first.model): ExportedModel(first.model.folder)})
         return twin
 
-    @property
-    def longest_characters(self) -> int:
-        """Longer texts are refused, or cut, before anybody counts their tokens."""
-        return CHARACTERS_PER_TOKEN * self.about.max_input_tokens
-
     def tokenize(self, inputs: Sequence[Input], side: str | None = None) -> list[Row]:
         """
-        Rows of texts or pairs.
+        Tokenize texts or pairs.
 
         Args:
-            side: "left" or "right" to cut that end off what is too long; else rows are of any length.
+            side: "left" or "right" cuts texts that are too long at this end; `None` cuts nothing.
         """
         if side is None:
             return self.rows(inputs)
@@ -110,7 +105,8 @@ class Engine:
 
     def shortened(self, one: Input, side: str) -> Row:
         texts = (one,) if isinstance(one, str) else one
-        size, most = self.longest_characters, self.about.max_input_tokens
+        most = self.about.max_input_tokens
+        size = CHARACTERS_PER_TOKEN * most  # longer texts are cut before their tokens are counted
         while True:
             cut = [text[:size] if side == "right" else text[-size:] for text in texts]
             is_whole = all(map(str.__eq__, cut, texts))
@@ -119,7 +115,7 @@ class Engine:
             if is_whole and len(row) <= most:
                 return row
             if is_whole or len(row) > 2 * most:  # far from where it was cut
-                # Of a text that is many times too long, what is left is estimated: to count it would take long.
+                # The length of a text that is many times too long is estimated: counting its tokens takes long.
                 tokens = round(len(row) * sum(map(len, texts)) / max(1, sum(map(len, cut))))
                 (row,) = self.rows([given], truncation=True, max_length=most, side=side)
                 row.cut = tokens - len(row)
@@ -138,7 +134,7 @@ class Engine:
         return [Row({"input_ids": x} | ({"token_type_ids": [0] * len(x)} if types else {})) for x in ids]
 
     def cancel(self) -> None:
-        """Make `compute` in another thread raise `Dropped` soon: before the next operation of torch or of a graph."""
+        """Make `compute`, in another thread, raise `Dropped` before the next operation of torch or of a graph."""
         self.is_cancelled = True
         if isinstance(self.modules[0].model, ExportedModel):
             self.modules[0].model.cancel()
@@ -151,10 +147,10 @@ class Engine:
     @torch.inference_mode()
     def compute(self, rows: Sequence[Row], in_one: bool = False) -> list[np.ndarray]:
         """
-        A vector `(size,)` for each row, float32: an embedding before any normalization, or logits.
+        Compute a vector `(size,)` for each row, float32: an embedding before any normalization, or logits.
 
         Args:
-            in_one: whether all are padded to the length of the longest.
+            in_one: compute all rows in one batch, padded to the longest.
 
         Raises:
             Dropped: after `cancel()`.
@@ -172,13 +168,13 @@ class Engine:
                     outputs = features[self.output].float().cpu().numpy()
                     found |= dict(zip(group, outputs.reshape(len(group), -1), strict=True))
         except Exception:
-            if self.is_cancelled:  # also what a runtime says of its end
+            if self.is_cancelled:  # a cancelled runtime raises an error of its own
                 raise Dropped from None
             raise
         return [found[n] for n in range(len(rows))]
 
     def groups(self, rows: Sequence[Row]) -> list[list[int]]:
-        """Indices of rows that are computed together, with little padding; the longest first."""
+        """Group rows that are computed together with little padding. Returns their indices, longest first."""
         groups, tokens = [], 0
         for n in sorted(range(len(rows)), key=lambda n: -len(rows[n])):
             tokens += len(rows[n])
@@ -190,7 +186,7 @@ class Engine:
 
 
 class Cancellable(TorchFunctionMode):
-    """Looks before each function of torch whether the engine was cancelled. Only in the thread that enters it."""
+    """Checks before each function of torch, in this thread only, whether the engine was cancelled."""
 
     def __init__(self, engine: Engine):
         super().__init__()

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What a client is told of a request that cannot be served: always in the format of OpenAI's errors."""
+"""Errors that clients get, always in the format of OpenAI."""
 
 from http import HTTPStatus
 
@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 
 class JsonResponse(Response):
-    """JSON, also of NumPy arrays: float32 numbers with as many digits as they need."""
+    """A response in JSON. It may contain NumPy arrays; float32 numbers have as many digits as they need."""
 
     media_type = "application/json"
 
@@ -21,12 +21,12 @@ class JsonResponse(Response):
 
 class ApiError(HTTPException):
     """
-    A request that is not served.
+    An error that the client gets instead of an answer.
 
     Args:
-        status: of HTTP.
+        status: the HTTP status.
         message: a sentence that names the field, its value and the fix.
-        field: the field of the body that it is about.
+        field: the field of the body that is wrong.
         code: a word for programs, such as `"context_length_exceeded"`.
         retry_after: seconds after which the same request may be served.
     """
@@ -51,7 +51,7 @@ class ApiError(HTTPException):
 
 
 def error_of_body(error: ValidationError) -> ApiError:
-    """400 for what is no JSON, else 422 with the first field that is wrong."""
+    """Return an error 400 for invalid JSON, else 422 for the first field that is wrong."""
     problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
     if problem["type"] == "json_invalid":
         reason = problem["msg"].removeprefix("Invalid JSON: ")
@@ -61,7 +61,7 @@ def error_of_body(error: ValidationError) -> ApiError:
 
 
 async def handle_http_error(request: Request, error: HTTPException) -> JsonResponse:
-    """`ApiError`, and what the router raises: 404 and 405."""
+    """Answer an `ApiError`, or an error of the router (404 and 405)."""
     if not isinstance(error, ApiError):
         where = f"{request.method} {request.url.path}"
         error = ApiError(error.status_code, f"{where}: {HTTPStatus(error.status_code).phrase}.", headers=error.headers)
@@ -69,5 +69,5 @@ async def handle_http_error(request: Request, error: HTTPException) -> JsonRespo
 
 
 async def handle_failure(request: Request, error: Exception) -> JsonResponse:
-    """A mistake of the server itself; its traceback goes to the log."""
+    """Answer an internal error of the server. Its traceback goes to the log."""
     return ApiError(500, f"The server failed ({type(error).__name__}): its log says more.").response()

@@ -1,15 +1,17 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Which model a folder has, and whether the server computes what sentence-transformers computes with it."""
+"""Find out which model a folder has, load it, and check that the server computes what sentence-transformers does."""
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from hub_upload_lion.sentence_modules import MODEL, MODULES, SETTINGS, read_modules
-from retrieval_lion.encoders import as_long_as_saved, merge_adapter, unit
+from retrieval_lion.encoders import NO_LIMIT, as_long_as_saved, merge_adapter, unit
 from retrieval_lion.sources import ADAPTER, base_of_adapter
+from scipy.special import expit, softmax
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -25,17 +27,16 @@ from ..export.exported import FILES, ExportedModel
 from .engines import Description, Engine
 
 
-# The first module of an encoder that `lion export` wrote; version 0.2 wrote the second name.
+# The first module of an encoder from `lion export`. Version 0.2 wrote the second name.
 EXPORTED = tuple(
     f"{module}.exported_sentence.ExportedTransformer" for module in ("deploy_lion.export", "hub_upload_lion")
 )
-MOST_TOKENS = 32768  # of a text, for a model without a limit of its own
-NO_LIMIT = 10**9  # what tokenizers have for one
-LONGEST_TRIED = 512  # tokens at the start
+MOST_TOKENS = 32768  # of a text, unless `max_input_tokens` is given
+LONGEST_TRIED = 512  # tokens of the longest text that is compared at the start
 TEXTS = ("A lion sleeps.", "At night, in the tall grass, the pride hunts. " * 4, "It roars")
 PAIRS = (("What roars?", "A lion roars."), ("Where?", "In the tall grass, at night. " * 4), ("When", "At dawn"))
 # The largest difference of vectors of length 1, or of logits relative to the largest, between the server and
-# sentence-transformers. The activations of 8-bit graphs are rounded by what else is in the batch.
+# sentence-transformers. In 8-bit graphs, how activations are rounded depends on the rest of the batch.
 TOLERANCE, ROUNDED = 1e-3, 3e-2
 
 
@@ -50,25 +51,25 @@ def load_engine(
     trust_remote_code: bool = False,
 ) -> Engine:
     """
-    Load what is to be served, and compare it with sentence-transformers on a few texts.
+    Load the model to serve, and compare it with sentence-transformers on a few texts.
 
     Args:
         source: folder or Hub repository of a sentence encoder, a cross-encoder, a classifier or an encoder of
             transformers, of one of them as a graph (`lion export`), or of an adapter of PEFT.
-        task: "embed", "classify" or "rerank"; by default what the files say.
-        max_input_tokens: of a text; by default what the model reads, and 32,768 for one without a limit.
-        attn_implementation: such as "lion_local".
-        dtype: of the weights, such as "bfloat16"; by default float32.
+        task: "embed", "classify" or "rerank"; by default found from the files.
+        max_input_tokens: the longest text; by default the model's own limit, at most 32,768.
+        attn_implementation: such as "lion_local"; by default the model's own.
+        dtype: dtype of the weights, such as "bfloat16"; by default float32.
         device: by default a GPU if there is one.
-        trust_remote_code: whether to run code from the repository.
+        trust_remote_code: run code from the repository.
 
     Raises:
-        ValueError: if the server cannot serve it, or not rightly.
+        ValueError: if the server does not support the model, or results differ from sentence-transformers.
     """
     files = Files(source)
     found = files.task()
     if task is not None and (task == "embed") != (found == "embed"):
-        raise ValueError(f"{source} is a model to {found}: --task {task} needs another head.")
+        raise ValueError(f"{source} is a model to {found}: --task {task} needs another task head.")
     options = {"device": device or ("cuda" if torch.cuda.is_available() else "cpu")}
     model_options = {"attn_implementation": attn_implementation, "dtype": getattr(torch, dtype or "float32")}
     model_options = {name: value for name, value in model_options.items() if value is not None}
@@ -91,7 +92,7 @@ def load_engine(
 
 
 class Files:
-    """The files of a folder or a repository that say what it is."""
+    """The files of a folder or a repository that say which model it has."""
 
     def __init__(self, source: str):
         self.source = source
@@ -107,7 +108,7 @@ class Files:
         return self.path(name) is not None
 
     def read(self, name: str) -> dict:
-        """The content of a JSON file, empty if there is none."""
+        """Return the content of a JSON file; an empty dict if there is none. Raises a ValueError if it is damaged."""
         path = self.path(name)
         if path is None:
             return {}
@@ -117,7 +118,7 @@ class Files:
             raise ValueError(f"{path} is damaged ({error}): save the model again.") from error
 
     def task(self) -> str:
-        """What the model is for; raises a ValueError if the server has no route for it."""
+        """Return the task of the model. Raises a ValueError if the server has no route for it."""
         if self.has(MODULES):
             kind = self.read(MODEL).get("model_type", "SentenceTransformer")
             if kind == "CrossEncoder":
@@ -137,10 +138,10 @@ class Files:
         if config.get("modality", "image" if "image_size" in config else "text") != "text":
             raise ValueError(f"{self.source} reads images: the server has texts.")
         name = (config.get("architectures") or [""])[0]
-        head = name[name.find("For") :] if "For" in name else ""
-        if head == "ForSequenceClassification":
+        suffix = name[name.find("For") :] if "For" in name else ""
+        if suffix == "ForSequenceClassification":
             return "rerank" if self.labels() == 1 else "classify"
-        if head not in ("", "ForMaskedLM", "ForPreTraining"):
+        if suffix not in ("", "ForMaskedLM", "ForPreTraining"):
             raise ValueError(
                 f"{self.source} is a {name}: the server has encoders, ...ForSequenceClassification, and what "
                 "sentence-transformers saved."
@@ -161,7 +162,7 @@ class Files:
         return model_class(self.source, **options, model_kwargs=model_options)
 
     def load_modules(self, trust: bool, first: nn.Module | None = None) -> list[nn.Module]:
-        """The modules that modules.json names, and `first` in the place of the first of them."""
+        """Load the modules that modules.json names; `first` takes the place of the first one."""
         from ..export.exported_sentence import ExportedTransformer
 
         modules = [] if first is None else [first]
@@ -174,7 +175,7 @@ class Files:
         return modules
 
     def settings(self, model_class: type) -> dict:
-        """What sentence-transformers reads of its settings, as arguments of a model's class."""
+        """Return the settings that sentence-transformers saved, as arguments of `model_class`."""
         saved = self.read(MODEL)
         names = ["prompts", "default_prompt_name"]
         if model_class is SentenceTransformer:
@@ -186,13 +187,13 @@ class Files:
 
     def load_encoder_of_graph(self, model_class: type, trust: bool) -> SentenceTransformer | CrossEncoder:
         """
-        A graph with files of sentence-transformers. It would ask to trust the folder's code for the first module,
-        which is one of this package, and then run any other code of the folder, too.
+        Load a graph with files of sentence-transformers. That library would only load the first module, which is part
+        of this package, if the folder's code is trusted, and would then run any other code of the folder, too.
         """
         return model_class(modules=self.load_modules(trust), device="cpu", **self.settings(model_class))
 
     def load_graph(self, model_class: type, trust: bool) -> SentenceTransformer | CrossEncoder:
-        """A graph without files of sentence-transformers: logits, or the mean of the hidden states."""
+        """Load a graph without files of sentence-transformers. It gives logits, or the mean of the hidden states."""
         from ..export.exported_sentence import ExportedTransformer
 
         kind, output, name = "feature-extraction", "last_hidden_state", "token_embeddings"
@@ -210,15 +211,15 @@ class Files:
 
     def load_adapted(self, model_class: type, options: dict, model_options: dict):
         """
-        The base with its tokenizer and classes, and the adapter merged into its weights; the modules after it are
-        those of the adapter's folder, or else the base's.
+        Load the base model with its tokenizer and classes, and merge the adapter into it. The modules after the model
+        are those of the adapter's folder, or else those of the base.
         """
         from safetensors.torch import load_file
 
         base = Files(base_of_adapter(Path(self.path(ADAPTER)).parent))
         name = (base.read("config.json").get("architectures") or [""])[0]
         if model_class is CrossEncoder and not name.endswith("ForSequenceClassification"):
-            # The classes are those of the layer that was trained with the adapter, the last of its matrices.
+            # The layer of classes was trained with the adapter. It is the smallest of its full matrices.
             weights = load_file(self.path("adapter_model.safetensors"))
             sizes = [x.shape[0] for key, x in weights.items() if x.dim() == 2 and "lora_" not in key]
             if not sizes:
@@ -240,7 +241,7 @@ class Files:
 def describe(
     model: SentenceTransformer | CrossEncoder, files: Files, task: str, max_input_tokens: int | None
 ) -> Description:
-    """What the server says of a model; raises a ValueError for what it cannot serve."""
+    """Describe a model. Raises a ValueError if the server does not support it."""
     first = model[0]
     if not isinstance(first, Transformer) or not hasattr(model, "tokenizer") or "text" not in first.modalities:
         raise ValueError(
@@ -268,7 +269,7 @@ def describe(
 
 
 def own_limit(model: SentenceTransformer | CrossEncoder) -> int | None:
-    """The most tokens that a model reads; `None` without a limit."""
+    """Return the most tokens that a model reads; `None` without a limit."""
     network, config = model[0].model, model[0].model.config
     limits = [as_long_as_saved(model).max_seq_length or NO_LIMIT]
     if isinstance(network, ExportedModel):
@@ -310,7 +311,7 @@ def describe_classes(about: Description, model: CrossEncoder, config) -> None:
 
 def compare(engine: Engine, tolerance: float) -> None:
     """
-    Compute texts of several lengths together, as the server does, and one by one, as sentence-transformers does.
+    Compare texts of several lengths, computed together by the server and one by one by sentence-transformers.
 
     Raises:
         ValueError: if the two differ.
@@ -318,7 +319,7 @@ def compare(engine: Engine, tolerance: float) -> None:
     model, about = engine.model, engine.about
     words = " ".join(TEXTS * LONGEST_TRIED).split()
     tried, exact = LONGEST_TRIED, getattr(model[0].model.config, "lion_exact_length", 0)
-    if tried <= exact < 4 * tried:  # beyond it a long text computes otherwise, and must not change a short one
+    if tried <= exact < 4 * tried:  # longer texts are computed in another way, which must not change short ones
         tried = exact + len(TEXTS[1].split())
     longest = " ".join(words[: min(about.max_input_tokens, tried)])
     if about.task == "embed":
@@ -335,13 +336,13 @@ def compare(engine: Engine, tolerance: float) -> None:
     if found.shape != expected.shape or not np.isfinite(found).all():
         raise ValueError(
             f"The model gives {list(expected.shape)} numbers by itself, and {list(found.shape)} in the server, or "
-            "some that are not finite: it cannot be served rightly."
+            "some that are not finite: it cannot be served correctly."
         )
     difference = float(abs(found - expected).max() / max(1.0, abs(expected).max()))
     if difference > tolerance:
         raise ValueError(
             f"Texts that are computed together differ by {difference:.2g} from the same texts one by one "
-            "(sentence-transformers): padding changes what this model computes, so it cannot be served rightly."
+            "(sentence-transformers): padding changes what this model computes, so it cannot be served correctly."
         )
 
 
@@ -354,13 +355,8 @@ def alone_logits(model: CrossEncoder, one) -> np.ndarray:
     return features["scores"].float().cpu().numpy()
 
 
-def softmax(x: np.ndarray) -> np.ndarray:
-    powers = np.exp(x - x.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
-
-
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    return 0.5 * (1 + np.tanh(0.5 * x))
-
-
-SCORES: dict[str, Callable[[np.ndarray], np.ndarray]] = {"softmax": softmax, "sigmoid": sigmoid, "none": lambda x: x}
+SCORES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "softmax": partial(softmax, axis=-1),
+    "sigmoid": expit,
+    "none": lambda x: x,
+}

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What /metrics shows to Prometheus."""
+"""Metrics for Prometheus, at /metrics."""
 
 import time
 from collections.abc import Collection
@@ -29,7 +29,7 @@ class Metrics:
 
 
 class Measured:
-    """An ASGI application whose requests are counted, under the routes that there are."""
+    """ASGI middleware that counts and times requests by route. Unknown paths count as "other"."""
 
     def __init__(self, app, metrics: Metrics, routes: Collection[str]):
         self.app, self.metrics, self.routes = app, metrics, routes

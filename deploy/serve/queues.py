@@ -1,10 +1,10 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Two queues of work: one for short requests, and one for all others, which the system runs at a lower priority.
+Two queues of work: one for short requests, and one for all others, which runs at a lower priority.
 
-A long text, or a thousand short ones, would otherwise make every short request wait until it ends. The queues are
-threads of one process and share the weights. torch and the runtimes leave Python's lock while they compute, so the
-scheduler of the operating system divides the cores: as soon as a short request arrives, its thread goes first.
+With one queue, every short request would wait for a long text, or for a thousand short ones. The queues are threads of
+one process and share the weights. torch and the runtimes release Python's lock while they compute, so the scheduler of
+the operating system divides the cores: as soon as a short request arrives, its thread goes first.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from .error_format import ApiError
 from .metrics import Metrics
 
 
-TRIM_EVERY = 10  # seconds between two times that free memory goes back to the system
-# Added to the niceness of the second queue: beside a short queue that never rests it still gets a quarter of a core.
+TRIM_EVERY = 10  # seconds after which free memory is given back to the system again
+# Added to the niceness of the second queue. Beside a short queue that is always busy, it gets a quarter of a core.
 NICER = 5
-RETRY_SECONDS = 5  # after which a client that was refused may ask again
+RETRY_SECONDS = 5  # after which a refused client may try again
 
 
 def go_second() -> None:
-    """Lower the priority of the calling thread, where the system has one for each thread."""
+    """Lower the priority of the calling thread, on systems that have one for each thread."""
     if sys.platform == "linux":
         me = threading.get_native_id()
         with suppress(OSError):
@@ -47,11 +47,11 @@ class Job:
     The texts of a request in a queue.
 
     Attributes:
-        done: resolved, with nothing, once `outputs` are complete or there is an `error`; cancelled if nobody waits.
-        since: when it came.
-        outputs: what was computed, in the order of `rows`.
-        taken: how many of `rows` are in a batch that is or was computed.
-        missing: how many have no output.
+        done: resolved, with `None`, once `outputs` are complete or there is an `error`; cancelled if nobody waits.
+        since: the time of arrival.
+        outputs: the results, in the order of `rows`; `None` where there is none yet.
+        taken: how many of `rows` have been put into a batch.
+        missing: how many of `rows` have no output.
     """
 
     rows: Sequence[Row]
@@ -68,15 +68,15 @@ class Job:
 
 class WorkQueue:
     """
-    Requests that wait, in the order of their arrival, and the thread that computes them. All methods but the first are
+    Requests in the order of their arrival, and the thread that computes them. All methods except `__init__` must be
     called in the event loop.
 
     Args:
         name: "short" or "long".
-        make_engine: called in the thread of the queue, so that threads of a runtime have its priority.
-        max_batch_tokens: tokens that are computed at once; a longer text is a batch of its own.
-        max_wait: seconds; while a request has waited longer, others are refused.
-        is_second: whether it has a lower priority.
+        make_engine: is called in the thread of the queue, so that threads of a runtime get its priority.
+        max_batch_tokens: most tokens to compute at once; a longer text is a batch of its own.
+        max_wait: seconds; while a request has waited longer, new ones are refused.
+        is_second: run at a lower priority.
     """
 
     def __init__(
@@ -90,12 +90,12 @@ class WorkQueue:
     ):
         self.name, self.metrics = name, metrics
         self.max_batch_tokens, self.max_wait = max_batch_tokens, max_wait
-        self.jobs: deque[Job] = deque()  # also those that are computed just now
+        self.jobs: deque[Job] = deque()  # including those that are being computed
         self.running: list[Job] = []
         self.worker: asyncio.Task | None = None
         self.trimmed = time.monotonic()
         prepare = go_second if is_second else lambda: None
-        # Texts are cut into tokens while others are computed, and as urgently.
+        # Texts are tokenized while others are computed, at the same priority.
         self.tokenizer = ThreadPoolExecutor(1, f"{name}-tokens", prepare)
         self.computer = ThreadPoolExecutor(1, f"{name}-compute", prepare)
         try:
@@ -105,7 +105,7 @@ class WorkQueue:
             raise
 
     def put(self, rows: Sequence[Row]) -> Job:
-        """Let texts wait; raises an `ApiError` if others wait for too long."""
+        """Add a request to the queue. Raises an `ApiError` if others have waited too long."""
         job = Job(rows, asyncio.get_running_loop().create_future(), time.monotonic())
         first = next((other for other in self.jobs if other.taken < len(other.rows)), job)
         if (waited := job.since - first.since) > self.max_wait:
@@ -121,14 +121,14 @@ class WorkQueue:
         return job
 
     def drop(self, job: Job) -> None:
-        """Forget a request, also in the midst of its computation, unless that is for others, too."""
+        """Remove a request from the queue, and cancel its computation unless other requests share it."""
         job.done.cancel()
         self.forget(job)
         if self.running and all(other.done.done() for other in self.running):
             self.engine.cancel()
 
     def close(self) -> None:
-        """End the threads; what still waits is not computed."""
+        """End the threads. Waiting requests are not computed."""
         self.jobs.clear()
         self.engine.cancel()
         self.computer.shutdown()
@@ -143,7 +143,7 @@ class WorkQueue:
         self.count()
 
     def next_batch(self) -> list[tuple[Job, int]]:
-        """Texts of the requests that have waited longest: each with its place in its request."""
+        """Return texts of the requests that have waited longest: each as its request and its index there."""
         batch, tokens = [], 0
         for job in self.jobs:
             while job.taken < len(job.rows):
@@ -155,18 +155,18 @@ class WorkQueue:
         return batch
 
     async def work(self) -> None:
-        """Compute what waits."""
+        """Compute batches until nothing waits."""
         while batch := self.next_batch():
             try:
                 await self.compute(batch)
                 if time.monotonic() - self.trimmed > TRIM_EVERY:
                     self.trimmed = time.monotonic()
                     await asyncio.get_running_loop().run_in_executor(self.computer, trim_memory)
-            except Exception as error:  # a mistake of the server: it fails these requests, and the queue goes on
+            except Exception as error:  # an internal error fails these requests only, and the queue goes on
                 self.fail(batch, error)
 
     async def compute(self, batch: list[tuple[Job, int]]) -> None:
-        """Compute a batch. Where that fails, each text by itself, so that one request fails and not all."""
+        """Compute a batch. If that fails, compute each text by itself, so that not all requests fail."""
         batch = [(job, n) for job, n in batch if not job.done.done()]
         if not batch:
             return
@@ -193,7 +193,7 @@ class WorkQueue:
                 self.finish(job)
 
     def fail(self, batch: list[tuple[Job, int]], error: Exception) -> None:
-        """Answer the requests of a batch with an error, but for those that were answered before."""
+        """Answer the requests of a batch with an error, except those that have been answered."""
         traceback.print_exception(error)
         self.running = []
         for job, _ in batch:
@@ -202,13 +202,13 @@ class WorkQueue:
                 self.finish(job)
 
     def finish(self, job: Job) -> None:
-        """Wake the one who waits. A request that failed leaves the queue with its other texts."""
+        """Remove a request from the queue, even if it has other texts to compute, and wake whoever awaits it."""
         self.forget(job)
         if not job.done.done():
             job.done.set_result(None)
 
 
 def trim_memory() -> None:
-    """Give free memory back: batches of all sizes leave gaps between what glibc still uses, which else add up."""
+    """Give free memory back to the system: batches of all sizes leave gaps in glibc's heap, which would add up."""
     with suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL("libc.so.6").malloc_trim(0)

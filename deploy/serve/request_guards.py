@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What a stranger cannot do to the server: send too many requests, endless bodies, or requests without the key."""
+"""Refuse too many requests at once, endless bodies, and requests without the key."""
 
 import asyncio
 import hmac
@@ -11,17 +11,17 @@ from .error_format import ApiError
 
 
 SECONDS_FOR_BODY = 30
-OPEN_ROUTES = ("/", "/health")  # of GET and HEAD, for load balancers
+OPEN_ROUTES = ("/", "/health")  # for GET and HEAD of load balancers
 
 
 class Guard:
     """
-    Refuses requests without `Authorization: Bearer KEY`, and those that are too many. `OPEN_ROUTES` are answered to
-    everybody and at any time.
+    Refuses requests without `Authorization: Bearer KEY`, and those beyond `max_requests` at once. GET and HEAD of
+    `OPEN_ROUTES` are always answered.
 
     Args:
-        max_requests: that are served at once.
-        key: by default none is asked for.
+        max_requests: how many requests are served at once.
+        key: by default none is needed.
     """
 
     def __init__(self, app, max_requests: int, key: str | None = None):
@@ -52,7 +52,7 @@ class Guard:
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
-    """The body of a request; raises an `ApiError` if it is too long, or does not end in `SECONDS_FOR_BODY`."""
+    """Read the body of a request. Raises an `ApiError` if it is too long, or does not end in `SECONDS_FOR_BODY`."""
     too_long = ApiError(413, f"The body has more than {max_bytes:,} bytes: send fewer texts at a time.")
     size = request.headers.get("content-length", "0")
     if size.isdigit() and int(size) > max_bytes:

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""From the texts of a request to what the model says of them: limits, queues, time, and clients that leave."""
+"""Compute the texts of a request: check limits, queue the work, stop after a timeout or when the client leaves."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -14,9 +14,9 @@ from .queues import WorkQueue
 from .settings import Settings
 
 
-# Characters that are cut into tokens before anybody looks whether that is enough, and whether the client is there.
+# Characters to tokenize at once. Between two pieces, lengths are checked, and whether the client is still there.
 PIECE = 2**16
-SHORT_CHARACTERS = 8  # for each token of a short request, before the tokens are known
+SHORT_CHARACTERS = 8  # per token of a short request, an estimate before the tokens are known
 
 
 class Service:
@@ -30,7 +30,7 @@ class Service:
         try:
             self.long = WorkQueue("long", engine.twin, most, wait, self.metrics, is_second=True)
         except BaseException:
-            self.short.close()  # its thread would keep the process
+            self.short.close()  # its thread would keep the process alive
             raise
 
     def close(self) -> None:
@@ -41,17 +41,17 @@ class Service:
         self, request: Request, field: str, given: Sequence[Input | list[int]], side: str | None
     ) -> tuple[np.ndarray, int]:
         """
-        What the model computes for the texts, pairs or token ids of a request.
+        Compute the texts, pairs or token ids of a request.
 
         Args:
-            field: of the body, for errors.
-            side: which end is cut off a text that is too long; `None` to refuse it.
+            field: the name of their field in the body, for errors.
+            side: at which end a text that is too long is cut; `None` refuses it.
 
         Returns:
             An array `(texts, size)`, float32, and the number of tokens.
 
         Raises:
-            ApiError: if it is not served.
+            ApiError: if the request is wrong or takes too long, the client leaves, or the model fails.
         """
         self.check(field, given, side)
         gone = asyncio.ensure_future(until_gone(request))
@@ -79,7 +79,7 @@ class Service:
         return np.stack(job.outputs), tokens
 
     async def first(self, work: asyncio.Future, gone: asyncio.Future, stop: float):
-        """What `work` gives; an ApiError if the client leaves before, or the time ends."""
+        """Return the result of `work`. Raises an ApiError if the client leaves first, or at time `stop`."""
         left = max(0.0, stop - asyncio.get_running_loop().time())
         await asyncio.wait({work, gone}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         if work.done():
@@ -95,7 +95,7 @@ class Service:
         )
 
     def check(self, field: str, given: Sequence[Input | list[int]], side: str | None) -> None:
-        """Refuse what can be seen to be wrong before any text is cut into tokens."""
+        """Refuse requests that are known to be wrong before their texts are tokenized."""
         settings, about = self.settings, self.about
         if not 0 < len(given) <= settings.max_texts:
             raise ApiError(400, f"`{field}` has {len(given):,} texts; give 1 to {settings.max_texts:,}.", field)
@@ -127,7 +127,7 @@ class Service:
             raise ApiError(400, f"`{field}` has the token {wrong[0]}; give 0 to {self.about.vocab_size - 1}.", field)
 
     def tokenize(self, queue: WorkQueue, field: str, given: Sequence, side: str | None, is_gone) -> list[Row]:
-        """Rows of what was given, none too long."""
+        """Tokenize texts, pairs or token ids. Raises an ApiError if one is too long, or the client has gone."""
         most, rows = self.about.max_input_tokens, []
         for piece in pieces(given):
             if is_gone():
@@ -150,7 +150,7 @@ class Service:
 
 
 async def until_gone(request: Request) -> None:
-    """Ends when the client has left. The body was read, so that nothing else can come."""
+    """Wait until the client leaves. The body has been read, so no other message can come."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
@@ -160,7 +160,7 @@ def characters(given: Sequence[Input | list[int]]) -> int:
 
 
 def pieces(given: Sequence) -> Iterator[Sequence]:
-    """Parts of a list, each of some `PIECE` characters."""
+    """Split a list into parts of about `PIECE` characters."""
     first, size = 0, 0
     for n, one in enumerate(given):
         size += characters([one])

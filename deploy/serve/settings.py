@@ -11,12 +11,12 @@ def limit(default: int | float, help_text: str) -> Any:
 
 @dataclass(frozen=True)
 class Settings:
-    """Limits of a server, each with what it limits."""
+    """Limits of a server. Each has the help text of its option."""
 
-    max_texts: int = limit(2048, "of a request")
-    max_body_bytes: int = limit(8 * 2**20, "of a request")
-    max_requests: int = limit(500, "served at once; others are refused")
-    short_tokens: int = limit(1024, "requests of at most so many tokens, in all, go before others")
-    max_batch_tokens: int = limit(16384, "computed at once")
-    timeout: float = limit(60.0, "seconds of a request; once one has waited for half of them, no others are taken")
+    max_texts: int = limit(2048, "most texts in a request")
+    max_body_bytes: int = limit(8 * 2**20, "largest body of a request")
+    max_requests: int = limit(500, "most requests at once; others are refused")
+    short_tokens: int = limit(1024, "requests of at most this many tokens in all go before others")
+    max_batch_tokens: int = limit(16384, "most tokens to compute at once")
+    timeout: float = limit(60.0, "seconds for a request; new ones are refused while one has waited for half of them")
     accept_token_ids: bool = False

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The command `lion convert`: encoders of transformers that become linear, and published LION checkpoints."""
+"""The command `lion convert`: make an encoder of transformers linear, or convert a published LION checkpoint."""
 
 import argparse
 from pathlib import Path
@@ -24,7 +24,7 @@ TASKS = {
     "image-classification": LionForImageClassification,
     "sequence-classification": LionForSequenceClassification,
 }
-WEIGHTS = (".bin", ".pt", ".pth", ".safetensors")  # a file of such a name is a published checkpoint
+WEIGHTS = (".bin", ".pt", ".pth", ".safetensors")  # suffixes of published checkpoints
 # Fields of the configuration of a published checkpoint that are options of the command.
 FIELDS = (
     "num_attention_heads",
@@ -58,15 +58,15 @@ def convert_checkpoint(
         A report as text, and the errors of every kernel in float32.
 
     Raises:
-        ValueError: if the head is for another task, a field is missing or contradicts the weights, or an image model
-            is given a tokenizer.
+        ValueError: if the task head is for another task, a field is missing or contradicts the weights, or a tokenizer
+            is given for an image model.
     """
     with new_folder(output_dir) as folder:
         state_dict = load_checkpoint(checkpoint)
         built_class = model_class(state_dict)
         if built_class is not TASKS[task]:
             right = next(name for name, value in TASKS.items() if value is built_class)
-            raise ValueError(f"The task is {task!r}, but the head in the state dict is one for {right!r}.")
+            raise ValueError(f"The task is {task!r}, but the task head in the state dict is one for {right!r}.")
         config = infer_config(state_dict, **fields)
         if tokenizer is not None and config.modality == "image":
             raise ValueError("This is an image model, which has no tokenizer: drop --tokenizer.")
@@ -105,36 +105,33 @@ def convert_checkpoint(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Give an encoder of transformers linear attention beyond a length, in a folder of its own (a folder or Hub "
-        "name), or make a LION model folder of a checkpoint that the paper's authors published (a file of weights)."
+        "Make an encoder of transformers (a folder or Hub name) linear beyond a length, or convert a checkpoint that "
+        "the paper's authors published (a file of weights). Both write a new folder."
     )
     parser.add_argument("source", help="a folder or Hub name of an encoder; or a .pt, .pth, .bin or .safetensors file")
     parser.add_argument("folder", help="folder to create")
     names = ", ".join(linearized_mixers())
     choices = {*FEATURE_MAPS, *linearized_feature_maps()}
-    parser.add_argument("--feature_map", choices=sorted(choices), help='of an encoder "hedgehog" by default')
-    encoder = parser.add_argument_group("of an encoder (as in modeling_lion.linearize)")
+    parser.add_argument("--feature_map", choices=sorted(choices), help='default for encoders: "hedgehog"')
+    encoder = parser.add_argument_group("options for encoders (as in modeling_lion.linearize)")
     encoder.add_argument(
         "--layers",
         type=parse_layers,
         help='which layers become linear: "all" (default), "global" for those without a window, "alternate", "none" '
-        'or indices, "0,2,4"; the others stay softmax, in linear time if they have a window',
+        'or indices such as "0,2,4"; the others stay softmax, in linear time if they have a window',
     )
-    encoder.add_argument("--mixer", metavar="NAME", help=f'decays: {names}, or of --mixers; default "lit", none')
-    encoder.add_argument("--window", type=int, metavar="TOKENS", help="tokens on each side with softmax; default 64")
+    encoder.add_argument("--mixer", metavar="NAME", help=f'{names}, or one of --mixers; default "lit"')
+    encoder.add_argument("--window", type=int, metavar="TOKENS", help="tokens on each side for softmax; default 64")
     encoder.add_argument(
         "--exact_length",
         type=int,
         metavar="TOKENS",
-        help="inputs of at most so many tokens are computed as before; by default the length of its training, at most "
-        "512",
+        help="inputs of at most this many tokens are computed as before; default: the training length, at most 512",
     )
-    encoder.add_argument(
-        "--positions", choices=["cyclic"], help="read a table of positions again where a text is longer"
-    )
-    encoder.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], help="of the weights; default: theirs")
-    published = parser.add_argument_group("of a published checkpoint, where it does not show them")
-    published.add_argument("--task", choices=TASKS, help="task of the head")
+    encoder.add_argument("--positions", choices=["cyclic"], help="repeat a table of positions in longer texts")
+    encoder.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], help="default: as stored")
+    published = parser.add_argument_group("options for published checkpoints that do not determine them")
+    published.add_argument("--task", choices=TASKS, help="task of the model")
     published.add_argument("--tokenizer", help="folder or Hub name of the tokenizer of a text model")
     published.add_argument("--labels", type=Path, metavar="FILE", help="names of the classes, one per line")
     published.add_argument("--num_heads", "--num_attention_heads", type=int, metavar="N", dest="num_attention_heads")
@@ -148,20 +145,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _choices(config_class: type, field: str) -> list[str]:
-    """The allowed values of a field of a configuration, `Literal[...]` or `Literal[...] | None`."""
+    """Return the allowed values of a field of a configuration, `Literal[...]` or `Literal[...] | None`."""
     values = get_args(config_class.__annotations__[field])
     return [value for value in values if isinstance(value, str)] or list(get_args(values[0]))
 
 
 def parse_layers(words: str) -> str | list[int]:
-    """ "0,2,4" are indices of layers, and "none" is no index; other words are unchanged."""
+    """Parse "0,2,4" as indices of layers, and "none" as no index. Other words are unchanged."""
     if words == "none":
         return []
     return [int(index) for index in words.split(",")] if words.replace(",", "").isdigit() else words
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command `lion convert`."""
+    """Run the command `lion convert`. Returns its exit code."""
     given = {name: value for name, value in vars(args).items() if value is not None}
     of_encoder = {name: given[name] for name in (*ENCODER_OPTIONS, "feature_map") if name in given}
     of_published = {name: given[name] for name in ("task", "tokenizer", "labels", *FIELDS) if name in given}
@@ -178,7 +175,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def run_published(args: argparse.Namespace, fields: dict) -> int:
-    """The command, of a published checkpoint."""
+    """Run the command for a published checkpoint. Returns its exit code."""
     if len(size := fields.get("image_size", ())) == 1:
         fields["image_size"] = size[0]
     if args.labels is not None:

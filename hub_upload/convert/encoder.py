@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""`lion convert` of an encoder of transformers: `modeling_lion.linearize`, and a folder of all that belongs to it."""
+"""Convert an encoder of transformers: `modeling_lion.linearize`, and a folder with everything that belongs to it."""
 
 import json
 from pathlib import Path
@@ -16,26 +16,26 @@ from ..sentence_modules import MODULES, SETTINGS, copy_modules, encoder_folder, 
 from ..traits import MODALITIES
 
 
-NO_LIMIT = 10**9  # tokens that sentence-transformers reads of a text, where a number is needed
+NO_LIMIT = 10**9  # tokens; sentence-transformers needs a number
 
 
 def convert_encoder(source: str | Path, output_dir: str | Path, *, dtype: str | None = None, **options) -> str:
     """
-    Make a folder with an encoder of transformers that became linear, its tokenizer or processor and, if it is one of
-    sentence-transformers, its modules.
+    Linearize an encoder of transformers, and write a folder with it, its tokenizer or processor and, if it is an
+    encoder of sentence-transformers, its modules.
 
     Args:
-        source: a folder or the name of a Hub repository. Its class, heads included, is the one it was saved as.
+        source: a folder or the name of a Hub repository. The class of the model, with its task head, stays.
         output_dir: created only if the conversion succeeds.
-        dtype: of the weights; by default as they are stored.
-        options: of `modeling_lion.linearize`.
+        dtype: dtype of the weights; by default as they are stored.
+        options: options of `modeling_lion.linearize`.
 
     Returns:
         A report: what became linear, what stays exact, and what is new.
 
     Raises:
-        ValueError: if the encoder cannot become linear, or is it already, or its weights are not complete.
-        OSError: if it does not exist, or is damaged.
+        ValueError: if the encoder cannot become linear, is linear already, or lacks weights.
+        OSError: if the encoder does not exist or is damaged.
     """
     check_is_model(source)
     with new_folder(output_dir) as folder, encoder_folder(source) as encoder:
@@ -49,7 +49,7 @@ def convert_encoder(source: str | Path, output_dir: str | Path, *, dtype: str | 
         model.save_pretrained(folder)
         lines = [report(name, model)]
         modality = MODALITIES.get(model.main_input_name, "audio")
-        kinds = ("audio", "text") if modality == "audio" else (modality,)  # of sounds, a model that writes has both
+        kinds = ("audio", "text") if modality == "audio" else (modality,)  # models that transcribe sounds have both
         found = [x for kind in kinds if (x := load_preprocessor(kind, source, required=False)) is not None]
         for preprocessor in found:
             if modality == "text":
@@ -64,7 +64,7 @@ def convert_encoder(source: str | Path, output_dir: str | Path, *, dtype: str | 
 
 
 def check_is_model(source: str | Path) -> None:
-    """Raise a ValueError, with what to give instead, if a folder has no model of transformers."""
+    """Raise a ValueError, which says what to give instead, if a folder has no model of transformers."""
     folder = Path(source)
     if not folder.is_dir() or (folder / "config.json").is_file() or (folder / MODULES).is_file():
         return
@@ -79,7 +79,7 @@ def check_is_model(source: str | Path) -> None:
 
 def load_encoder(source: str | Path, auto_class: str | None = None, dtype: str | None = None) -> PreTrainedModel:
     """
-    Load an encoder as the class that it was saved as, or with an Auto class, in evaluation mode.
+    Load an encoder in eval mode, as the class that it was saved as or with an Auto class.
 
     Raises:
         ValueError: if transformers has no such class, the model is linear already, or weights are missing.
@@ -98,15 +98,15 @@ def load_encoder(source: str | Path, auto_class: str | None = None, dtype: str |
 
 
 def fit_settings(path: Path, limit: int | None) -> None:
-    """Let sentence-transformers read texts as long as the encoder does, where it has no limit."""
+    """Let sentence-transformers read texts of up to `limit` tokens, `None` for no limit. A saved lower limit stays."""
     settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    # Without a number, sentence-transformers takes that of the configuration, which is the length of a table.
+    # Without a number, sentence-transformers takes `max_position_embeddings`, the size of a table.
     settings["max_seq_length"] = NO_LIMIT if limit is None else min(settings.get("max_seq_length") or limit, limit)
     path.write_text(json.dumps(settings, indent=2), encoding="utf-8")
 
 
 def report(source_class: str, model: PreTrainedModel) -> str:
-    """Lines on what became linear, what stays exact, and what is new."""
+    """Say in lines what became linear, what stays exact, and what is new."""
     config, longest = model.config, longest_text(model)
     is_linear = [sizes is not None for sizes in config.lion_layers.values()]
     became = f"{source_class} to {type(model).__name__}: {sum(is_linear)} of {len(is_linear)} attention modules"

@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Checkpoints in the two layouts that the authors of the paper published: conversion of their weights, and their
-configuration, from the weights and from fields that the user gives.
+Convert checkpoints in the two layouts that the authors of the paper published: their weights, and their configuration,
+which follows from the weights and from fields that the user gives.
 
 Image models use the names of DeiT and timm, text models those of BERT and Composer; the tables below have all names.
 Where a table has `.a_i`, the second curve of a snake scan has `.a2_i`. A decay is a vector in LION-D and a linear
@@ -78,11 +78,11 @@ TEXT_NAMES = {
 
 def load_checkpoint(path: str | Path) -> dict[str, Tensor]:
     """
-    The weights in a `.safetensors` file, or in a pickle that holds nothing but numbers (`weights_only=True`).
+    Load the weights in a `.safetensors` file, or in a pickle that holds nothing but numbers (`weights_only=True`).
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it is damaged, holds anything that would have to be executed, or no weights.
+        ValueError: if the file is damaged, has no weights, or holds anything that would have to be executed.
     """
     path = Path(path)
     if not path.is_file():
@@ -118,10 +118,10 @@ def load_checkpoint(path: str | Path) -> dict[str, Tensor]:
 
 def unwrap_state_dict(checkpoint: Mapping) -> dict[str, Tensor]:
     """
-    The state dict inside a training checkpoint, without the prefixes that wrappers of the model put before names.
+    Return the state dict inside a training checkpoint, without the prefixes that wrappers of the model add to names.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if there is no state dict, or it has values that are not tensors.
     """
     while isinstance(checkpoint, Mapping) and not any(isinstance(value, Tensor) for value in checkpoint.values()):
         inner = next((checkpoint[key] for key in WRAPPERS if isinstance(checkpoint.get(key), Mapping)), None)
@@ -139,7 +139,7 @@ def unwrap_state_dict(checkpoint: Mapping) -> dict[str, Tensor]:
 
 
 def listed(names: Iterable) -> str:
-    """The first names, and how many more there are."""
+    """Join the first names, and say how many more there are."""
     names = list(names)
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
@@ -152,7 +152,7 @@ def rename(name: str, names: Mapping[str, str]) -> str:
 
 
 def published_names(name: str, config: LionConfig, state_dict: Mapping[str, Tensor]) -> list[str]:
-    """The published weights that make up a LION weight; decays are ordered by scan, then by head."""
+    """Return the names of the published weights that make up a LION weight: decays by scan, then by head."""
     if name == "lm_head.decoder.weight" and DECODER not in state_dict:
         return [WORD_EMBEDDINGS]
     if name == "lm_head.decoder.bias":
@@ -162,7 +162,7 @@ def published_names(name: str, config: LionConfig, state_dict: Mapping[str, Tens
 
 
 def make_weight(name: str, tensors: list[Tensor], config: LionConfig) -> Tensor:
-    """A LION weight, from the tensors of `published_names`."""
+    """Make a LION weight from the tensors of `published_names`."""
     if ".mixer.decay.bias" in name:
         return torch.cat([scan.flatten() for scan in tensors])
     if ".mixer.decay_proj." in name:
@@ -173,7 +173,7 @@ def make_weight(name: str, tensors: list[Tensor], config: LionConfig) -> Tensor:
 
 
 def model_class(state_dict: Mapping[str, Tensor]) -> type[PreTrainedModel]:
-    """The LION class for a published state dict, by its head."""
+    """Return the LION class for a published state dict, by its task head."""
     if "patch_embed.proj.weight" in state_dict:
         return LionForImageClassification
     is_classifier = any(name.startswith("classifier.") for name in state_dict)
@@ -182,16 +182,16 @@ def model_class(state_dict: Mapping[str, Tensor]) -> type[PreTrainedModel]:
 
 def convert_original_state_dict(state_dict: Mapping[str, Tensor], config: LionConfig) -> dict[str, Tensor]:
     """
-    The state dict of a LION model that computes what a published model computes.
+    Convert a published state dict to that of a LION model which computes the same.
 
     Args:
         state_dict: names and tensors in one of the two published layouts (see this module's docstring), with or
             without the wrappers of a training checkpoint.
-        config: of the model to make, for example from `infer_config`.
+        config: configuration of the model to make, for example from `infer_config`.
 
     Returns:
-        All weights of `LionForMaskedLM`, `LionForSequenceClassification` or `LionForImageClassification`, by the
-        head that the state dict has; for `model.load_state_dict(...)`. Dtypes are those of the state dict.
+        All weights of `LionForMaskedLM`, `LionForSequenceClassification` or `LionForImageClassification`, by the task
+        head in the state dict, for `model.load_state_dict(...)`. Dtypes are those of the state dict.
 
     Raises:
         ValueError: with the list of names, if weights are missing, are left over, have shapes that do not fit
@@ -240,11 +240,11 @@ def convert_original_state_dict(state_dict: Mapping[str, Tensor], config: LionCo
 
 def infer_config(state_dict: Mapping[str, Tensor], **fields) -> LionConfig:
     """
-    The configuration of a published model, from its state dict, the published recipe (SPEC §6, §7) and fields that the
-    user gives.
+    Infer the configuration of a published model from its state dict, the published recipe (SPEC §6, §7) and fields
+    that the user gives.
 
     Args:
-        state_dict: names and tensors as published; wrappers are taken off.
+        state_dict: names and tensors as published, with or without the wrappers of a training checkpoint.
         fields: fields of `LionConfig`. Needed where the state dict cannot show them: `num_attention_heads` for
             LION-LIT; `pooling` for images; `image_size` for images without positions, or with a grid that is no
             square; `pooling="mean"` for text classification without BERT's pooler. Text keeps a table of positions
@@ -284,7 +284,7 @@ def infer_config(state_dict: Mapping[str, Tensor], **fields) -> LionConfig:
     fields = recipe | shown | fields
     for name, hint in {
         "num_attention_heads": "--num_heads: nothing in a LION-LIT checkpoint shows the number of heads",
-        "pooling": "--pooling: whether the head reads the CLS token ('cls') or the average of all tokens ('mean')",
+        "pooling": "--pooling: whether the task head reads the CLS token ('cls') or the mean of all tokens ('mean')",
         "image_size": "--image_size: a model without positions, or with a grid that is no square, does not show it",
     }.items():
         if name in fields and fields[name] is None:
@@ -304,7 +304,7 @@ def as_size(height: int, width: int) -> int | tuple[int, int]:
 def shown_by_layers(
     state_dict: Mapping[str, Tensor], layers: str, hidden_size: int, up: str, bias: str, decay: str, gate: str
 ) -> dict:
-    """The fields that the layers determine; `up`, `bias`, `decay` and `gate` are names in the first layer."""
+    """Return the fields that layers determine; `up`, `bias`, `decay` and `gate` are names in the first layer."""
     numbers = {int(name.removeprefix(layers).split(".")[0]) for name in state_dict if name.startswith(layers)}
     up_weight, decays, gates = (state_dict.get(f"{layers}0.{name}") for name in (up, decay, gate))
     shown = {
@@ -322,7 +322,7 @@ def shown_by_layers(
 
 
 def shown_by_image_model(state_dict: Mapping[str, Tensor]) -> tuple[dict, dict]:
-    """The fields that the weights determine, and those of the published recipe; `None` where the user must give it."""
+    """Return the fields that the weights determine, and those of the published recipe (`None`: to be given)."""
     hidden_size, num_channels, *patch_size = state_dict["patch_embed.proj.weight"].shape
     names = ("mlp.fc1.weight", "attn.qkv.bias", "attn.a_i", "attn.a_i.weight")
     shown = shown_by_layers(state_dict, "blocks.", hidden_size, *names) | {
@@ -346,7 +346,7 @@ def shown_by_image_model(state_dict: Mapping[str, Tensor]) -> tuple[dict, dict]:
 
 
 def shown_by_text_model(state_dict: Mapping[str, Tensor]) -> tuple[dict, dict]:
-    """As `shown_by_image_model`."""
+    """`shown_by_image_model` for text models."""
     vocab_size, hidden_size = state_dict[WORD_EMBEDDINGS].shape
     names = ("intermediate.dense.weight", *(f"attention.self.{name}" for name in ("query.bias", "ai", "Wa_i.weight")))
     shown = shown_by_layers(state_dict, "bert.encoder.layer.", hidden_size, *names)

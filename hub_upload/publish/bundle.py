@@ -68,7 +68,7 @@ def create_bundle(
         source: a folder of `save_pretrained` or the output folder of a Trainer. If it has no weights itself, its
             newest checkpoint is taken.
         target: the folder to make.
-        name: `user/name` of the repository, for the card; the source folder's name if not given.
+        name: `user/name` of the repository, for the card; by default the name of the source folder.
         license, language, datasets, base_model: metadata of the card. They replace those of a README.md in `source`.
         eval_results: a file of results (YAML or JSON) in the Hub's format, for `.eval_results/`.
         file: a text or image file on which the kernels are compared; without one, inputs are random.
@@ -78,7 +78,7 @@ def create_bundle(
         The folder, as a `Bundle`.
 
     Raises:
-        ValueError: if the checkpoint must not be published; the message says every reason.
+        ValueError: if the checkpoint must not be published; the message lists all reasons.
         OSError: if a file does not exist or is damaged, or `target` is in use (`FileExistsError`).
     """
     source = Path(source)
@@ -124,14 +124,14 @@ def create_bundle(
 
 
 def given_metadata(source: str | Path, **given: str | list[str] | None) -> dict:
-    """The metadata of the README.md in a folder or in its checkpoint; what is given replaces it."""
+    """Return the metadata of the README.md in a folder or in its checkpoint. Given values replace it."""
     found = read_metadata(source) or read_metadata(find_checkpoint(source))
     return found | {key: value for key, value in given.items() if value}
 
 
 def left_out(source: Path, checkpoint: Path, files: Collection[str]) -> tuple[str, ...]:
     """
-    Names of the files in `source` that a bundle with `files` lacks, and of the folders of which it has no file.
+    Return the names of files in `source` that a bundle with `files` lacks, and of folders from which it has no file.
     Weights in `checkpoint` are never listed, since a bundle may split them into other files.
     """
     taken: set[Path] = set()
@@ -156,7 +156,7 @@ def refuse(source: Path, reasons: list[str]) -> None:
 
 
 def license_is_open(metadata: dict) -> bool:
-    """Whether the metadata names no licence."""
+    """Return whether the metadata names no licence."""
     license = str(metadata.get("license") or "").strip().lower()
     return license in ("", "unknown", "none", "tbd", "todo") or license == "other" and not metadata.get("license_name")
 
@@ -187,7 +187,7 @@ def finish_tokenizer_config(folder: Path) -> None:
 
 
 def own_card(source: Path) -> str | None:
-    """The text of the README.md in a folder; `None` without one, or if the Trainer wrote it."""
+    """Return the text of the README.md in a folder; `None` without one, or if the Trainer wrote it."""
     path = source / "README.md"
     if not path.is_file():
         return None
@@ -199,7 +199,7 @@ def own_card(source: Path) -> str | None:
 
 
 def check_kernels(folder: Path, file: str | Path | None, source: Path | None = None) -> Verification:
-    """Return what `verify_checkpoint` finds; raise a ValueError about `source` if kernels disagree or compute NaN."""
+    """Return the result of `verify_checkpoint`. Raises a ValueError if kernels disagree or compute NaN."""
     verification = verify_checkpoint(folder, file=file)
     if not verification.passed:
         reasons = ["Its kernels do not agree with the float64 reference."]
@@ -212,19 +212,19 @@ def check_kernels(folder: Path, file: str | Path | None, source: Path | None = N
 
 
 def file_sizes(folder: str | Path) -> dict[str, int]:
-    """The files of a bundle by name, with their sizes in bytes."""
+    """Return the files of a bundle by name, with their sizes in bytes."""
     return {p.relative_to(folder).as_posix(): p.stat().st_size for p in bundle_files(folder)}
 
 
 def is_bundle(folder: str | Path) -> bool:
-    """Whether a folder was made by `create_bundle` (and perhaps edited since)."""
+    """Return whether a folder was made by `create_bundle` (and perhaps edited since)."""
     folder = Path(folder)
     code = all((folder / name).is_file() for name in ("config.json", "configuration_lion.py", "modeling_lion.py"))
     return code and {*TAGS} <= {*(read_metadata(folder).get("tags") or [])}
 
 
 def open_bundle(folder: str | Path, *, file: str | Path | None = None) -> Bundle:
-    """Check a folder that `create_bundle` made and somebody may have edited; a ValueError says what is wrong."""
+    """Check a folder of `create_bundle`, which may have been edited. Raises a ValueError that says what is wrong."""
     folder = Path(folder)
     metadata = read_metadata(folder)
     check_license(metadata)
@@ -238,7 +238,7 @@ def open_bundle(folder: str | Path, *, file: str | Path | None = None) -> Bundle
 
 
 def add_card_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the model card, which `lion upload` shares."""
+    """Add the options of the model card, which `lion upload` shares."""
     parser.add_argument("--license", help="identifier of the licence, for example apache-2.0")
     parser.add_argument("--language", nargs="+", help="languages of the text, for example en")
     parser.add_argument("--datasets", nargs="+", help="Hub names of the training datasets")
@@ -279,6 +279,6 @@ def print_bundle(bundle: Bundle) -> None:
 
 
 def format_size(size: int) -> str:
-    """1.5 MB and the like: powers of 1000, as the Hub counts."""
+    """Format a size as in "1.5 MB", with powers of 1000, as the Hub does."""
     power = min((len(str(size)) - 1) // 3, 3)
     return f"{size / 1000**power:.{1 if power else 0}f} {('B', 'kB', 'MB', 'GB')[power]}"

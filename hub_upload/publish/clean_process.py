@@ -21,6 +21,7 @@ from .model_card import auto_class_of, pipeline_of
 
 HIDDEN = (
     "configuration_lion",
+    "deploy_lion",
     "hub_upload_lion",
     "modeling_lion",
     "retrieval_lion",
@@ -51,7 +52,7 @@ class CleanLoad:
         model_class: the class that was loaded, with its module.
         tokenizer_needs_trust: whether the tokenizer loads only with `trust_remote_code=True`; `None` for images.
         pipeline, pipeline_output: task and output of the pipeline that ran; `None` if transformers has none.
-        versions: of torch and transformers.
+        versions: versions of torch and transformers.
     """
 
     kernels: tuple[str, ...]
@@ -77,7 +78,7 @@ def load_in_clean_process(source: str | Path) -> CleanLoad:
         What was loaded there: the kernels, the class of the model, the pipeline and its output, the versions.
 
     Raises:
-        ValueError: if the other process fails, or computes anything else than this one.
+        ValueError: if the other process fails, or its outputs differ from those here.
     """
     source = str(Path(source).absolute())
     model = load_model(source)

@@ -39,7 +39,7 @@ FORMS = {
     "chunk": ("small matrices inside chunks, one state per direction between them", "the length"),
     "rnn": ("two recurrences, token by token", "the length"),
 }
-# What the head of each Auto class does, in words, and the Hub's `pipeline_tag`, by modality.
+# The task of each Auto class in words, and the Hub's `pipeline_tag` by modality.
 TASKS = {
     "AutoModel": (
         "",
@@ -69,10 +69,10 @@ WITHOUT_PIPELINE = {  # in transformers
 
 def auto_class_of(model: PreTrainedModel) -> str:
     """
-    The name of the Auto class that loads this class of model.
+    Return the name of the Auto class that loads this class of model.
 
     Raises:
-        ValueError: if none does whose task the Hub knows.
+        ValueError: if no Auto class with a task on the Hub loads it.
     """
     names, kind = traits_of(model).auto_classes, type(model).__name__
     found = next((auto_class for auto_class in TASKS if kind in names.get(auto_class, ())), None)
@@ -85,18 +85,18 @@ def auto_class_of(model: PreTrainedModel) -> str:
 
 
 def pipeline_tag(model: PreTrainedModel) -> str:
-    """The Hub's name for the task of the model."""
+    """Return the Hub's name for the task of the model."""
     return TASKS[auto_class_of(model)][1][traits_of(model).modality]
 
 
 def pipeline_of(model: PreTrainedModel) -> str | None:
-    """The name of transformers' `pipeline` for the model; `None` if there is none, or none that takes our inputs."""
+    """Return the name of transformers' `pipeline` for the model; `None` if none takes its inputs."""
     is_without = auto_class_of(model) in WITHOUT_PIPELINE or traits_of(model).modality == "audio"
     return None if is_without else pipeline_tag(model)
 
 
 def read_metadata(folder: str | Path) -> dict:
-    """The metadata of the README.md in a folder; empty without one."""
+    """Return the metadata of the README.md in a folder; empty without one. Raises a ValueError if it is damaged."""
     path = Path(folder) / "README.md"
     if not path.is_file():
         return {}
@@ -122,13 +122,13 @@ def complete_metadata(model: PreTrainedModel, metadata: dict, encoder: str | Non
 
 
 def read_training(folders: list[Path]) -> tuple[dict, dict]:
-    """The Trainer's state and its final metrics, each from the first of `folders` that has them; empty if none has."""
+    """Return the Trainer's state and final metrics, each from the first of `folders` that has them; else empty."""
     metrics = read_first(folders, "all_results.json") or read_first(folders, "eval_results.json")
     return read_first(folders, "trainer_state.json"), metrics
 
 
 def read_first(folders: list[Path], name: str) -> dict:
-    """The JSON file of this name in the first of `folders` that has one; empty if none has."""
+    """Read the JSON file of this name in the first of `folders` that has one; empty if none has."""
     path = next((folder / name for folder in folders if (folder / name).is_file()), None)
     if path is None:
         return {}
@@ -149,7 +149,7 @@ def model_card(
     encoder: str | None = None,
 ) -> str:
     """
-    The text of a README.md about a model. `metadata` comes from `complete_metadata`, the Trainer's records from
+    Return the text of a README.md about a model. `metadata` comes from `complete_metadata`, the Trainer's records from
     `read_training`. `name` is `user/name` of the repository or a name alone; `encoder` is as in `complete_metadata`.
     """
     trainer_state = trainer_state or {}
@@ -206,7 +206,7 @@ def training_facts(metadata: dict, state: dict) -> dict:
 
 
 def attention_in_words(model: PreTrainedModel) -> tuple[str, str]:
-    """The name of the attention, and a phrase that describes it."""
+    """Return the name of the attention, and a phrase that describes it."""
     config, traits, mixer = model.config, traits_of(model), mixer_of(model)
     title = mixer.title or f"The mixer {mixer.name}"
     if not isinstance(traits, LinearizedTraits):
@@ -219,14 +219,14 @@ def attention_in_words(model: PreTrainedModel) -> tuple[str, str]:
 
 
 def mixer_of(model: PreTrainedModel) -> type[Mixer]:
-    """The class of the mixer of a model; softmax if no layer has the one of `mixer_type`."""
+    """Return the class of a model's mixer; softmax if no layer has the mixer of `mixer_type`."""
     if isinstance(model.config, LinearizedConfig):
         return find_mixer(model.config.lion_mixer)
     return find_mixer(model.config.mixer_type if model.config.uses_mixer_type else "softmax")
 
 
 def rows_of_lion(model: PreTrainedModel) -> dict[str, object]:
-    """Rows of the table of a LION, by name; those without a value are left out."""
+    """Return the rows of a LION's table by name. Rows without a value are left out of the card."""
     config = model.config
     names = dict.fromkeys(config.layer_types or ())
     return {
@@ -245,7 +245,7 @@ def rows_of_lion(model: PreTrainedModel) -> dict[str, object]:
 
 
 def linearized_rows(model: PreTrainedModel) -> dict[str, object]:
-    """Rows of the table of an encoder that became linear."""
+    """Return the rows of a linearized model's table by name."""
     config = model.config
     is_linear = [sizes is not None for sizes in config.lion_layers.values()]
     again = {"cyclic": "a table that is read again by longer texts"}
@@ -261,7 +261,7 @@ def linearized_rows(model: PreTrainedModel) -> dict[str, object]:
 
 
 def rows_of(model: PreTrainedModel) -> dict[str, object]:
-    """The table of the card: its rows by name."""
+    """Return the rows of the card's table by name."""
     config, traits = model.config, traits_of(model)
     is_text = traits.modality == "text"
     rows = {
@@ -285,7 +285,7 @@ def quoted(name: str) -> str:
 
 
 def kernels_of(model: PreTrainedModel) -> list[tuple[str, ...]]:
-    """The table of names of `attn_implementation`: its rows, a header first."""
+    """Return the rows of the table of `attn_implementation`, a header first."""
     traits = traits_of(model)
     header = "`attn_implementation`", "what it does"
     softmax = '`"sdpa"`', "`scaled_dot_product_attention` of PyTorch"
@@ -303,7 +303,7 @@ def kernels_of(model: PreTrainedModel) -> list[tuple[str, ...]]:
 
 
 def limits_of(model: PreTrainedModel) -> list[str]:
-    """Limits that users have to know, in sentences."""
+    """Return the limits that users must know, as sentences."""
     config, traits = model.config, traits_of(model)
     is_lion = not isinstance(traits, LinearizedTraits)
     if traits.modality == "image":
@@ -323,7 +323,7 @@ def limits_of(model: PreTrainedModel) -> list[str]:
 
 
 def quality_metrics(state: dict, metrics: dict) -> dict[str, str]:
-    """The final metrics; without them, the last ones in the Trainer's log."""
+    """Return the final metrics or, without them, the last ones in the Trainer's log."""
     for found in (metrics, *reversed(state.get("log_history", []))):
         if quality := {k.removeprefix("eval_"): f"{v:.4g}" for k, v in sorted(found.items()) if is_quality(k)}:
             return quality
@@ -331,14 +331,14 @@ def quality_metrics(state: dict, metrics: dict) -> dict[str, str]:
 
 
 def is_quality(metric: str) -> bool:
-    """Whether a metric of the Trainer says how good the model is, and not how long something took."""
+    """Return whether a metric of the Trainer says how good the model is, and not how long something took."""
     timings = ("runtime", "samples", "per_second", "steps", "epoch", "flos")
     is_metric = metric.startswith(("eval_", "test_", "predict_")) and not any(t in metric for t in timings)
     return is_metric or metric == "perplexity"
 
 
 def error_bounds(verification: Verification) -> list[tuple[str, str, str]]:
-    """Kernel, dtype and largest error. Errors are rounded up to a power of ten, so that two runs give one card."""
+    """Return kernel, dtype and largest error, rounded up to a power of ten, so that two runs give the same card."""
     worst = {(kernel, dtype): verification.worst(kernel, dtype).error for kernel, dtype in verification.by_kernel()}
     return [(*key, f"{10.0 ** math.ceil(math.log10(x)) if x > 0 else 0.0:.0e}") for key, x in worst.items()]
 
@@ -370,7 +370,7 @@ def read_eval_results(path: str | Path) -> list[EvalResultEntry]:
 
 
 def leaves(tree: dict, prefix: str = "") -> set[str]:
-    """The paths of all values in nested dictionaries, for example `dataset.id`."""
+    """Return the paths of all values in nested dictionaries, for example `dataset.id`."""
     return {
         path
         for key, value in tree.items()

@@ -23,7 +23,7 @@ SECRETS = {
 
 
 def bundle_files(folder: str | Path) -> list[Path]:
-    """The files of a bundle, sorted, without caches and without hidden files other than evaluation results."""
+    """Return the files of a bundle, sorted, without caches and without hidden files other than evaluation results."""
 
     def is_hidden(path: Path) -> bool:
         parts = path.relative_to(folder).parts
@@ -33,7 +33,7 @@ def bundle_files(folder: str | Path) -> list[Path]:
 
 
 def find_refusals(folder: str | Path) -> list[str]:
-    """Reasons not to publish a folder, one sentence for each: pickles, secrets, weights that are not finite."""
+    """Return reasons not to publish a folder, a sentence for each: pickles, secrets, weights that are not finite."""
     folder = Path(folder)
     reasons = []
     for path in bundle_files(folder):
@@ -59,13 +59,13 @@ def find_refusals(folder: str | Path) -> list[str]:
 
 
 def safetensors_header(path: Path) -> bytes:
-    """The raw header of a safetensors file: names and metadata."""
+    """Return the raw header of a safetensors file: names and metadata."""
     with path.open("rb") as file:
         return file.read(min(int.from_bytes(file.read(8), "little"), path.stat().st_size))
 
 
 def is_pickle(path: Path) -> bool:
-    """Whether a file is a pickle by its name or its content, be it a bare pickle or what torch.save writes."""
+    """Return whether a file is a pickle, by its name or content: a bare pickle, or a file of torch.save."""
     if path.suffix.lower() in PICKLE_SUFFIXES:
         return True
     with path.open("rb") as file:
@@ -77,7 +77,7 @@ def is_pickle(path: Path) -> bool:
 
 
 def bad_weights(path: Path) -> list[str]:
-    """Reasons not to publish a safetensors file: it is damaged, or it has numbers that are not finite."""
+    """Return reasons not to publish a safetensors file: it is damaged, or has numbers that are not finite."""
     try:
         with safe_open(path, framework="pt") as file:
             bad = []

@@ -108,20 +108,20 @@ def push_folder(
     them instead.
 
     Args:
-        folder: of the bundle.
-        repo_id: `user/name`; made if it does not exist.
-        private: whether a repository that is made is private; by default as the user or organization has chosen. If
-            true, one that exists must be private already.
+        folder: the folder of the bundle.
+        repo_id: `user/name`; created if it does not exist.
+        private: create the repository as private; by default as the user or organization has chosen. With `True`, an
+            existing repository must be private already.
         create_pr: open a pull request instead of committing.
-        revision: branch to commit to, made if it does not exist; `main` if not given.
+        revision: branch to commit to, created if it does not exist; by default `main`.
         commit_message: title of the commit or pull request.
 
     Returns:
         The address of the commit or pull request.
 
     Raises:
-        ValueError: if the name is none, or files that should be private would be public.
-        UploadError: if it fails.
+        ValueError: if `repo_id` is not a name, or files that should be private would be public.
+        UploadError: if the upload fails.
     """
     api, folder = HfApi(), Path(folder)
     check_repo_id(repo_id)
@@ -138,7 +138,7 @@ def push_folder(
             api.create_branch(repo_id, branch=revision, exist_ok=True)
         parent = api.repo_info(repo_id, revision=revision).sha
         old = [x for x in api.list_repo_files(repo_id, revision=parent) if is_weights(x) and x not in files]
-        # Not `upload_folder`, which makes several commits of many files, or if the first one fails.
+        # Not `upload_folder`, which makes several commits if there are many files or the first one fails.
         commit = api.create_commit(
             repo_id,
             [*(CommitOperationAdd(name, str(path)) for name, path in files.items()), *map(CommitOperationDelete, old)],
@@ -173,7 +173,7 @@ def check_repo_id(repo_id: str) -> None:
 
 
 def differences(api: HfApi, repo_id: str, revision: str | None, folder: Path) -> list[str]:
-    """One line for each file of the bundle that a revision lacks or has with other content."""
+    """Return one line for each file of the bundle that a revision lacks or has with other content."""
     names = {path.relative_to(folder).as_posix() for path in bundle_files(folder)}
     compared = api.verify_repo_checksums(repo_id, revision=revision, local_dir=folder)
     lines = [f"{name} is missing" for name in compared.extra_paths if name in names]

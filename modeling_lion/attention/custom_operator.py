@@ -1,22 +1,22 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Registers a hand-written forward and backward, for the CPU or in Triton, with autograd and torch.compile, as an
+Registers a hand-written forward and backward, for the CPU or in Triton, with autograd and torch.compile, as the
 operator `lion::<name>`:
 
     operator(query, key, value, forward, backward, chunk_size, division, head_directions)
         -> (output, denominator, *saved)
 
-The log decays come from `finite_log_decay` with `masks_directions=False`; each operator takes them in one shape. With
-`head_directions` "alternate", log decays of a direction that a head does not read are ignored, and their gradients are
-0 (`mask_directions`). `division` says what the output is:
+The log decays come from `finite_log_decay` with `masks_directions=False`; each operator supports one of their shapes.
+With `head_directions` "alternate", it ignores the log decays of a direction that a head does not read, and their
+gradients are 0 (`mask_directions`). `division` determines the output:
 
     "sum"      y = numerator / denominator, in the dtype of the values
     "none"     y = numerator · head_dim^-1/2, in the dtype of the values; the denominators are left unwritten
     "deferred" the numerators, in the accumulation dtype; the denominators are differentiable
 
-The first two are the `normalization` of `lion_attention`, the third its `returns_sums`. The denominators are
-`(batch, heads, length)`, in the accumulation dtype; for "sum", where only gradients need them, Triton has their
-inverses there. `saved` holds what else the gradients need. Its first entry is the output in the accumulation dtype if
+The first two are values of `normalization` in `lion_attention`, the third is its `returns_sums`. The denominators are
+`(batch, heads, length)`, in the accumulation dtype; for "sum", where only gradients use them, Triton stores their
+inverses. `saved` holds other tensors for the gradients. Its first entry is the output in the accumulation dtype if
 `output` is narrower and the operands are not (from an output rounded to bfloat16, the gradients of the decays would
 lose most of their digits); otherwise it is empty, `(0,)`.
 """
@@ -32,8 +32,8 @@ from ..private_apis import num_dispatch_modes
 from .numerics import accumulation_dtype, save_for_backward, saved_for_backward, without_autocast
 
 
-# Namespace of the operators. Code that was loaded from beside weights has a namespace of its own: torch takes an
-# operator that is defined again from the models that compute with it.
+# Namespace of the operators. Code that was loaded from beside weights needs its own: if it defined an operator again,
+# torch would take it from the models that use it.
 NAMESPACE = "lion" if __name__.startswith("modeling_lion.") else f"lion_{crc32(__name__.encode()):08x}"
 INPUTS = "Tensor query, Tensor key, Tensor value, Tensor? forward, Tensor? backward"
 OPTIONS = "int chunk_size, str division, str head_directions"
@@ -54,23 +54,19 @@ def attention_operator(
     The operator `lion::<name>`, described above.
 
     Args:
-        compute: the forward: from the arguments of the operator to its results.
-        compute_gradients: the backward: from `(grad, grad_denominator, query, key, value, forward, backward, output,
-            denominator, saved, chunk_size, division, head_directions, needs_decay)` to the five gradients, empty for
-            log decays that are `None` or need none. `output` is the one in the accumulation dtype if it was saved;
-            `saved` holds the rest. `grad_denominator` is `None` except for "deferred".
-        plain: computes the output and the denominators, from the arguments of the operator, in torch operations that
-            can be differentiated twice.
+        compute: the forward, from the arguments of the operator to its results.
+        compute_gradients: the backward, from `(grad, grad_denominator, query, key, value, forward, backward, output,
+            denominator, saved, chunk_size, division, head_directions, needs_decay)` to the five gradients. Those of
+            log decays are empty if not needed. `output` is the one in the accumulation dtype if that was saved;
+            `saved` holds the other entries. `grad_denominator` is `None` except for "deferred".
+        plain: computes output and denominators from the arguments of the operator, in torch operations that can be
+            differentiated twice.
         allocate_saved: allocates `saved`, from the arguments of `compute`.
-        num_saved: how many tensors `saved` has.
+        num_saved: the number of tensors in `saved`.
         empty_like: allocates the output and the gradients of queries, keys and values.
-        is_direct: whether to call `compute` and `compute_gradients` without the dispatcher, which takes as long as a
-            short text, where nobody follows which operators compute. They then take a `plan` by name.
-        more_inputs: names of tensors that the operator and its gradients take after the log decays; they have
-            gradients, too.
-
-    Returns:
-        The operator, with what `is_direct` allows to call instead.
+        is_direct: whether `compute` and `compute_gradients` may be called without the dispatcher, which takes as long
+            as a short text. They then take a `plan` by name.
+        more_inputs: names of tensors that the operator takes after the log decays; they have gradients, too.
     """
     num_inputs = 5 + len(more_inputs)
     inputs_schema = ", ".join((INPUTS, *(f"Tensor {name}" for name in more_inputs)))
@@ -128,7 +124,7 @@ def attention_operator(
         if has_sums and grad_denominator is None:
             grad_denominator = torch.zeros_like(denominator)
         compute_them = backward_operator
-        if is_direct and not is_followed(grad):
+        if is_direct and not is_intercepted(grad):
             compute_them = partial(compute_gradients, plan=getattr(ctx, "plan", None))
         with without_autocast(grad):
             grads = compute_them(
@@ -141,7 +137,7 @@ def attention_operator(
     if not is_direct:
         return Operator(operator)
 
-    # No `setup_context`, with which torch would inspect the signature of `forward` in every call.
+    # Without `setup_context`, with which torch would inspect the signature of `forward` in every call.
     def keep_and_compute(ctx, *inputs):
         *inputs, ctx.plan = inputs
         output = compute(*inputs, ctx.plan)
@@ -158,8 +154,8 @@ def attention_operator(
 
 class Operator:
     """
-    An operator, and the same without torch's dispatcher, if that is possible: `compute` without gradients, `function`
-    with them.
+    An operator. If `is_direct`, it can be called without torch's dispatcher: as `compute` without gradients, as
+    `function` with them.
     """
 
     def __init__(
@@ -174,14 +170,14 @@ class Operator:
         return self.operator(*inputs)
 
     def without_dispatcher(self, x: Tensor) -> Callable | None:
-        """What to call for inputs like `x`, in this grad mode; `None` where the dispatcher has to see them."""
-        if self.compute is None or is_followed(x):
+        """The function to call for inputs like `x` in this grad mode; `None` if they need the dispatcher."""
+        if self.compute is None or is_intercepted(x):
             return None
         return self.function.apply if torch.is_grad_enabled() else self.compute
 
 
-def is_followed(x: Tensor) -> bool:
-    """Whether anybody follows which operators compute: a subclass of tensors, a compiler, or a mode."""
+def is_intercepted(x: Tensor) -> bool:
+    """Whether a tensor subclass, a compiler or a dispatch mode intercepts operators."""
     return type(x) is not Tensor or torch.compiler.is_compiling() or num_dispatch_modes() > 0
 
 
@@ -193,18 +189,18 @@ def gradients_of_plain(
     *arguments,
 ) -> list[Tensor | None]:
     """
-    The gradients of an operator by autograd, through `plain`, which computes the same. They can be differentiated
-    again if gradients are enabled.
+    The gradients of an operator by autograd through `plain`, which computes the same. They can be differentiated again
+    if gradients are enabled.
 
     Args:
         inputs: the tensors that the operator takes.
         needs: which of the inputs need a gradient.
-        grads: of the output and, if there is a second, of the denominators.
+        grads: the gradient of the output and, optionally, of the denominators.
         arguments: chunk size, division and head directions.
     """
     is_differentiable = torch.is_grad_enabled()
     with torch.enable_grad():
-        # Both log decays may be one tensor: as different ones, each gets its own part of the gradient.
+        # Both log decays may be one tensor; as separate tensors, each gets its own part of the gradient.
         apart = (lambda x: x.view_as(x)) if is_differentiable else (lambda x: x.detach().requires_grad_())
         inputs = [None if x is None else apart(x) for x in inputs]
         wanted = [x for x, needed in zip(inputs, needs, strict=True) if needed]

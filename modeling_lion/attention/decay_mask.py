@@ -1,8 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The decay mask of bidirectional linear attention: here alone it is defined (SPEC §2).
+The only definition of the decay mask of bidirectional linear attention (SPEC §2).
 
-Going from key j to query i, the decay of the **source** j and of every token between counts, that of i does not:
+On the way from key j to query i, the decays of the **source** j and of all tokens between count; that of i does not:
 
     M_ij = Π_{k=j}^{i-1} λ_k  (i > j)      M_ii = 1      M_ij = Π_{k=i+1}^{j} λ_k  (i < j)
 
@@ -15,9 +15,9 @@ token are -inf, and in heads of one direction (SPEC §11), where all log decays 
 Four words name parts of a sequence or of a computation:
 
     chunk     consecutive tokens; sums of log decays restart at its borders, and states pass from chunk to chunk
-    tile      the part of a matrix (queries x keys, or a state) that is computed at a time
-    slice     some of many (batch, head) pairs, chunks of a sequence, or columns of a tile
-    segment   a part of a sequence that is in memory, or in a process, without the rest
+    tile      the part of a matrix (queries x keys, or a state) that is computed in one step
+    slice     some of the (batch, head) pairs, of the chunks of a sequence, or of the columns of a tile
+    segment   the part of a sequence that is in memory, or in one process, at a time
 """
 
 import math
@@ -31,8 +31,8 @@ from .numerics import accumulation_dtype
 from .tracing import is_symbolic
 
 
-# The longest run over which sums of log decays are subtracted from each other. A difference of two sums loses the
-# digits that they share, so sums restart at every chunk border.
+# The most tokens over which sums of log decays are subtracted from each other. A difference of two sums loses their
+# common digits, so sums restart at every chunk border.
 LONGEST_CHUNK = 66
 # exp2 is three times as fast as exp on a CPU.
 LOG2_E = math.log2(math.e)
@@ -43,9 +43,8 @@ class LogDecay(NamedTuple):
     The log decay of every step, ≤ 0, float32 (float64 for float64 inputs).
 
     Attributes:
-        forward: of the steps from token t to token t + 1: `None` (λ = 1), `(heads,)` or `(batch, heads, length)`. -inf
-            is allowed.
-        backward: of the steps from token t to token t - 1, likewise; the same tensor if both directions agree.
+        forward: the steps from token t to t + 1: `None` (λ = 1), `(heads,)` or `(batch, heads, length)`; may be -inf.
+        backward: the steps from token t to t - 1, in the same shapes; the same tensor if both directions agree.
     """
 
     forward: Tensor | None = None
@@ -63,9 +62,9 @@ def is_per_head(log_decay: Tensor | None) -> bool:
 def check_decay_shape(name: str, log_decay: Tensor, batch: int, heads: int, length: int) -> None:
     """
     Raises:
-        ValueError: for a shape that is none of `LogDecay`'s, of which the message says the `name`.
+        ValueError: if the shape is not one of `LogDecay`; the message calls the tensor `name`.
     """
-    # Keyed by the number of dimensions: comparing with all shapes would make torch.export specialise on the batch.
+    # By number of dimensions: a comparison with every shape would make torch.export specialize on the batch size.
     if log_decay.shape != {1: (heads,), 3: (batch, heads, length)}.get(log_decay.dim()):
         raise ValueError(
             f"{name} must be None, (heads,) = {(heads,)} or (batch, heads, length) = {(batch, heads, length)}; got "
@@ -74,18 +73,18 @@ def check_decay_shape(name: str, log_decay: Tensor, batch: int, heads: int, leng
 
 
 def log_decay_floor(dtype: torch.dtype) -> float:
-    """Stands for -inf: its exp is exactly 0 in `dtype`, but sums and differences of many are finite."""
+    """Replaces -inf: its exp is exactly 0 in `dtype`, and sums and differences of many such numbers are finite."""
     return -750.0 if dtype == torch.float64 else -110.0
 
 
 def wide_dtype(device: torch.device) -> torch.dtype:
-    """The dtype for sums over a whole sequence: float64 where the device has it."""
+    """The dtype of sums over a whole sequence: float64 if the device supports it."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
 def cut_evenly(length: int, size: int) -> tuple[int, int]:
     """
-    Number (1 or more) and size of the chunks, of at most `size` tokens each, that hold `length` tokens with the least
+    The number (1 or more) and the size (at most `size`) of equal chunks that hold `length` tokens with the least
     padding.
     """
     num_chunks = max(1, -(-length // size))
@@ -98,7 +97,7 @@ def reads_forward(heads: int, device: torch.device | None = None) -> Tensor:
 
 
 def mask_directions(forward: Tensor | None, backward: Tensor | None, heads: int, head_directions: str) -> LogDecay:
-    """Log decays of `finite_log_decay`, set to the floor in the directions that heads do not read."""
+    """Set the result of `finite_log_decay` to the floor in the directions that heads do not read."""
     if head_directions == "both" or forward is None:
         return LogDecay(forward, backward)
     floor = log_decay_floor(forward.dtype)
@@ -114,15 +113,15 @@ def finite_log_decay(
     masks_directions: bool = True,
 ) -> LogDecay:
     """
-    The log decays as kernels take them: both directions in one shape, at least `log_decay_floor`, which is also the
-    value at borders of packed sequences and in directions that heads do not read.
+    The log decays in the form that kernels take: both directions have one shape and are at least `log_decay_floor`,
+    which is also the value at borders of packed sequences and in directions that heads do not read.
 
     Args:
         query: `(batch, heads, length, ...)`; the result is on its device, in its accumulation dtype.
         cu_seqlens: borders of packed sequences along the length, `(num_sequences + 1,)`, from 0 to `length`. The
             same borders hold for every row of the batch.
         head_directions: `"both"`, or `"alternate"` for even heads that read forward and odd ones that read backward.
-        masks_directions: apply `mask_directions`; kernels that compute one direction per head do not need it.
+        masks_directions: whether to apply `mask_directions`, which kernels with one direction per head do not need.
 
     Returns:
         Both `None`, both `(heads,)`, or both `(1 or batch, 1 or heads, length)`.
@@ -162,8 +161,8 @@ def finite_log_decay(
 
 def over_tokens(log_decay: LogDecay, query: Tensor) -> LogDecay:
     """
-    Log decays with a length, that of `query`, `(batch, heads, length, ...)`: `(heads,)` becomes `(1, heads, length)`,
-    without a copy, and `None` becomes zeros, `(1, 1, length)`; others are unchanged.
+    Expand log decays over the length of `query`, `(batch, heads, length, ...)`: `(heads,)` becomes `(1, heads,
+    length)`, without a copy, `None` becomes zeros, `(1, 1, length)`, and other shapes stay.
     """
     length = query.shape[2]
     log_decays = [query.new_zeros(1, 1, length) if x is None else x for x in log_decay]
@@ -172,8 +171,7 @@ def over_tokens(log_decay: LogDecay, query: Tensor) -> LogDecay:
 
 class ChunkSums(NamedTuple):
     """
-    Sums of log decays from each token t to the borders of its chunk, none of them a difference of other sums;
-    `(..., chunk)`.
+    Sums of log decays from each token t to the borders of its chunk, `(..., chunk)`. None is a difference of sums.
 
     Attributes:
         from_start: Σ_{k<t} forward_k. to_end: Σ_{k≥t} forward_k.
@@ -200,11 +198,11 @@ def chunk_sums(forward: Tensor, backward: Tensor) -> ChunkSums:
 
 def split_cuts(forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """
-    Separate cuts, the steps that nothing survives, from all other steps. In a sum, cuts would take the digits of what
-    follows; there are many of them where short sequences are packed.
+    Separate cuts, the steps with λ = 0, from all other steps. In a sum, a cut would take the digits of later terms;
+    short packed sequences have many cuts.
 
     Returns:
-        `forward` and `backward` with 0 at the cuts; then, in the same dtype, 1 at the cuts of each and 0 elsewhere.
+        `forward` and `backward` with 0 at the cuts; then, for each, 1 at the cuts and 0 elsewhere, in the same dtype.
     """
     is_cut = [x <= log_decay_floor(x.dtype) for x in (forward, backward)]
     others = (x.masked_fill(cut, 0) for x, cut in zip((forward, backward), is_cut, strict=True))
@@ -212,9 +210,7 @@ def split_cuts(forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor, Tenso
 
 
 def mask_of(differences: Callable, forward: Tensor, backward: Tensor, is_below: Tensor) -> Tensor:
-    """
-    M from `differences(forward, backward)`: sums of the steps to queries after the key, and to queries before it.
-    """
+    """M from `differences(forward, backward)`, the sums of steps to queries after and before each key."""
     *others, forward_cuts, backward_cuts = split_cuts(forward, backward)
     exponent = torch.where(is_below, *differences(*others))
     num_cuts = torch.where(is_below, *differences(forward_cuts, backward_cuts))
@@ -223,34 +219,37 @@ def mask_of(differences: Callable, forward: Tensor, backward: Tensor, is_below: 
 
 def differences_in_chunk(forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
     """Differences of the sums in each chunk, forward and backward: `(..., chunk)` becomes `(..., chunk, chunk)`."""
-    sums = chunk_sums(forward, backward)
+    wide = wide_dtype(forward.device)  # differences of two sums lose the digits that they share
+    sums = chunk_sums(forward.to(wide), backward.to(wide))
     below = sums.from_start.unsqueeze(-1) - sums.from_start.unsqueeze(-2)
-    return below, sums.to_start.unsqueeze(-2) - sums.to_start.unsqueeze(-1)
+    above = sums.to_start.unsqueeze(-2) - sums.to_start.unsqueeze(-1)
+    return below.to(forward.dtype), above.to(forward.dtype)
 
 
 def differences_between_chunks(forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
     """Differences of the sums between chunks: `(..., n, chunk)` becomes `(..., n, chunk, n * chunk)`."""
-    sums = chunk_sums(forward, backward)
-    # Sums up to each chunk, counted from the start of chunk n: large only where the mask is 0 anyway.
     wide = wide_dtype(forward.device)
+    sums = chunk_sums(forward.to(wide), backward.to(wide))
+    # Sums up to each chunk, counted from the start of chunk n. They are large only where the mask is 0.
     before = [x.to(wide).sum(-1).cumsum(-1) - x.to(wide).sum(-1) for x in (forward, backward)]
-    offsets = [(x.unsqueeze(-2) - x.unsqueeze(-1)).to(forward.dtype).unsqueeze(-1) for x in before]
+    offsets = [(x.unsqueeze(-2) - x.unsqueeze(-1)).unsqueeze(-1) for x in before]
     keys_forward = (sums.from_start.unsqueeze(-3) + offsets[0]).flatten(-2).unsqueeze(-2)  # (..., n, 1, length)
     keys_backward = (sums.to_start.unsqueeze(-3) + offsets[1]).flatten(-2).unsqueeze(-2)
-    return sums.from_start.unsqueeze(-1) - keys_forward, keys_backward - sums.to_start.unsqueeze(-1)
+    below = (sums.from_start.unsqueeze(-1) - keys_forward).to(forward.dtype)
+    return below, (keys_backward - sums.to_start.unsqueeze(-1)).to(forward.dtype)
 
 
 def decay_mask(forward: Tensor, backward: Tensor) -> Tensor:
     """
-    The whole mask M, row i for the query i and column j for the key j: `(..., length, length)`.
+    The mask M, `(..., length, length)`: row i belongs to query i, column j to key j.
 
     Args:
-        forward, backward: `(..., length)`, of `finite_log_decay`.
+        forward, backward: `(..., length)`, from `finite_log_decay`.
     """
     length = forward.shape[-1]
     position = torch.arange(length, device=forward.device)
     if is_symbolic(length):
-        # A graph for every length (`torch.export`) has no chunks: sums in float64 have digits enough.
+        # A graph for every length (`torch.export`) has no chunks; sums in float64 have enough digits.
         through, to_start = (x.to(wide_dtype(x.device)).cumsum(-1) for x in (forward, backward))
         from_start = through - forward
         below = from_start.unsqueeze(-1) - from_start.unsqueeze(-2)
@@ -274,12 +273,12 @@ def decay_mask_rows(forward: Tensor, backward: Tensor, tokens: Tensor) -> Tensor
     Some rows of the mask M, without the others: `(..., rows, length)`.
 
     Args:
-        forward, backward: `(..., length)`, of `finite_log_decay`.
+        forward, backward: `(..., length)`, from `finite_log_decay`.
         tokens: the queries, `(rows,)`, int64.
     """
     position = torch.arange(forward.shape[-1], device=forward.device)
     query = tokens.unsqueeze(-1)
-    # Both sums start at the query, so that neither is a difference of sums.
+    # Both sums start at the query, so neither is a difference of sums.
     below = forward.unsqueeze(-2).where(position < query, 0).flip(-1).cumsum(-1).flip(-1)
     above = backward.unsqueeze(-2).where(position > query, 0).cumsum(-1)
     return (below + above).exp()

@@ -1,9 +1,9 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The gated delta rule in both directions (SPEC §14): one function checks its inputs, chooses a form and a kernel, and
-runs it, as `lion_attention` does for sums.
+The gated delta rule in both directions (SPEC §14): `delta_attention` checks its inputs, chooses a form and a kernel,
+and runs it, as `lion_attention` does for linear attention.
 
-The kernel is an operator as those of attention/custom_operator.py, with one input more and other divisions:
+The kernel is an operator like those of attention/custom_operator.py, with one more input and other divisions:
 
     operator(query, key, value, forward, backward, beta, chunk_size, division, head_directions)
         -> (output, denominator, *saved)
@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from .decay_mask import NO_DECAY, LogDecay, finite_log_decay
+from .decay_mask import NO_DECAY, LogDecay, finite_log_decay, is_per_head
 from .delta_graph import graph_delta_body
 from .delta_plain import (
     back_in_order,
@@ -28,6 +28,7 @@ from .delta_plain import (
     finish_delta,
     in_reading_order,
 )
+from .far_sums import alternated
 from .kernels import KERNELS, backend_of
 from .lion_attention import check_arguments
 from .numerics import accumulation_dtype, without_autocast
@@ -54,29 +55,29 @@ def delta_attention(
     plan: CallPlan | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """
-    SPEC §14 for every query: even heads read forward, odd ones backward. A state has, for each key, a value; what a
-    token writes is the part of its value that the state does not answer already.
+    The gated delta rule of SPEC §14. Even heads read forward, odd heads backward. A state maps keys to values; a token
+    adds the difference between its value and what the state returns for its key.
 
     Args:
         query: `(batch, heads, length, head_dim)`, after the feature map.
-        key: likewise, of length 1 or less, so that states cannot grow. A padded token has key 0.
+        key: `(batch, heads, length, head_dim)`, with ‖k‖ at most 1, so that states cannot grow; 0 if padded.
         value: `(batch, heads, length, value_dim)`, in the same dtype.
-        log_decay: of every step, forward and backward, as in `lion_attention`; each head uses those of its direction.
-        beta: how much of what is missing each token writes, `(batch, heads, length)`, from 0 to 2; `None` for 1. That
-            of a padded token has no effect. Converted to float32, or to float64 for float64 inputs.
+        log_decay: the log decay of every step, as in `lion_attention`; each head uses those of its direction.
+        beta: the share of the difference that each token adds, `(batch, heads, length)`, from 0 to 2; `None` for 1. It
+            has no effect at padded tokens. Converted to float32, or to float64 for float64 inputs.
         form: `"parallel"` (one chunk), `"chunk"` or `"rnn"`, which give the same result; `"auto"` for the fastest; or
             `"eager"`, the reference, which also returns the weights.
-        normalization: `"rms"` divides each output by the root of its mean square, plus 1e-5; `"none"` does not.
-        chunk_size: tokens per chunk, for the chunk form. It never changes the result; the CPU uses smaller chunks
-            where larger ones would cost digits.
+        normalization: `"rms"` divides each output by √(mean square + 1e-5); `"none"` does not.
+        chunk_size: tokens per chunk, for the chunk form. It does not change the result; the CPU uses smaller chunks if
+            larger ones would cost digits.
         cu_seqlens: borders of packed sequences, `(num_sequences + 1,)`, the same for every row of the batch.
         head_directions: `"alternate"`.
         returns_sums: return outputs in the accumulation dtype, not normalised, for a caller who adds to them.
-        plan: what the layers of one call share (attention/plan.py); their inputs are not checked.
+        plan: the `CallPlan` that the layers of one call share; inputs are then not checked.
 
     Returns:
-        The output `(batch, heads, length, value_dim)`, in the dtype of `value`, and, for `"eager"`, the matrix that
-        multiplies the values, `(batch, heads, length, length)`, whose entries may have either sign, otherwise `None`.
+        The output, `(batch, heads, length, value_dim)`, in the dtype of `value`, and for `"eager"` the matrix that
+        multiplies the values, `(batch, heads, length, length)`, with entries of either sign, otherwise `None`.
 
     Raises:
         ValueError: if a shape, a dtype or a name is wrong.
@@ -101,10 +102,28 @@ def delta_attention(
         return output, None
 
 
+def delta_both_ways(
+    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, beta: Tensor, *, form: str = "auto"
+) -> tuple[Tensor, Tensor | None]:
+    """
+    Run `delta_attention` forward and backward in every head and add both outputs, in the accumulation dtype and not
+    normalised. Also returns, for `"eager"`, the matrix that multiplies the values, otherwise `None`.
+
+    Args:
+        query, key, value, beta, form: as in `delta_attention`.
+        log_decay: `(heads,)` or `(batch, heads, length)`, for both directions.
+    """
+    both = alternated(log_decay, log_decay, dim=0 if is_per_head(log_decay) else 1)
+    inputs = (alternated(x, x) for x in (query, key, value))
+    found = delta_attention(*inputs, LogDecay(both, both), alternated(beta, beta), form=form, returns_sums=True)
+    output, weights = (None if x is None else x.unflatten(1, (-1, 2)).sum(2) for x in found)
+    return output, weights
+
+
 def reference_delta(
     query: Tensor, key: Tensor, value: Tensor, forward: Tensor, backward: Tensor, beta: Tensor, division: str
 ) -> tuple[Tensor, Tensor]:
-    """The output and the weights, from the whole matrix. Weights times values are the output."""
+    """The output and the weights, by the whole matrix: the output is the product of weights and values."""
     query, key, wide, *others = in_reading_order(query, key, value, forward, backward, beta)
     weights = delta_weights(query, key, *others)
     y = weights @ wide
@@ -118,8 +137,8 @@ def reference_delta(
 
 def choose_delta(query: Tensor, value: Tensor, form: str) -> tuple[Callable | None, Callable | None, Callable | None]:
     """
-    As `choose` of `lion_attention`. Chunks are fastest at every length: a short text is one chunk. A graph for every
-    length has nothing else.
+    As `choose` in lion_attention.py. The chunk form is fastest at every length, since a short text is one chunk.
+    Graphs that serve every length support no other form.
     """
     form = "chunk" if form == "auto" else form
     operator = KERNELS.get((backend_of(query, value), f"delta_{form}"))

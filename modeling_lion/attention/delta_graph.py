@@ -1,8 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The gated delta rule (SPEC §14) in graphs that serve every length, as attention/export_graph.py has it for sums: states
-are passed by a loop of the graph, and triangular matrices are inverted by products of their blocks, since runtimes
-have no triangular solve. (From powers of such a matrix, nothing would be left where keys repeat.)
+The gated delta rule (SPEC §14) in graphs that serve every length, like attention/export_graph.py for linear attention.
+A loop of the graph passes states. Runtimes have no triangular solve, so products of blocks invert the triangular
+matrices. (A series of powers of such a matrix would lose all digits where keys repeat.)
 """
 
 import torch
@@ -14,14 +14,14 @@ from .export_graph import least_log_decay
 from .tracing import is_known_true, is_symbolic
 
 
-# Tokens of the blocks that are inverted as a whole.
+# Size of the blocks that are not divided further.
 SMALLEST_BLOCK = 16
 
 
 def graph_delta_body(query, key, value, log_decay, beta, chunk_size):
     """`delta_chunk_body` for any number of chunks."""
     length, (head_dim, value_dim) = query.shape[2], (key.shape[-1], value.shape[-1])
-    # If the length may fit one chunk, there is one chunk more: the graph of a single chunk would be a different one.
+    # If the length may fit one chunk, there is one chunk more, since a single chunk would specialize the graph.
     spare = is_symbolic(length) and not is_known_true(length > chunk_size)
     num_chunks = (length + (1 + spare) * chunk_size - 1) // chunk_size
     padding, chunks = num_chunks * chunk_size - length, (num_chunks, chunk_size)
@@ -38,7 +38,7 @@ def graph_delta_body(query, key, value, log_decay, beta, chunk_size):
     inverse = unit_triangular_inverse(key @ keys * mask)
     missing, read = (inverse @ torch.cat((value, key * from_start), dim=-1)).split((value_dim, head_dim), dim=-1)
     writes = (key * (to_end * beta).unsqueeze(-1)).transpose(-1, -2)
-    # A state S behind a chunk is (keep - writes read) S + writes missing.
+    # A chunk turns the state S into (keep - writes read) S + writes missing.
     keep = torch.eye(head_dim, dtype=key.dtype, device=key.device) * total.exp().unsqueeze(-1)
     states = pass_matrices(keep - writes @ read, writes @ missing)
     output = query @ keys * mask @ (missing - read @ states) + (query * from_start) @ states
@@ -47,7 +47,8 @@ def graph_delta_body(query, key, value, log_decay, beta, chunk_size):
 
 def pass_matrices(factors: Tensor, added: Tensor) -> Tensor:
     """
-    The state before each chunk: 0 before the first one, and behind each the product with its factor, and added to.
+    The state before each chunk, `(b, h, n, d, e)`. It is 0 before the first one; chunk n turns it into factor_n S +
+    added_n.
 
     Args:
         factors: `(b, h, n, d, d)`. added: `(b, h, n, d, e)`.
@@ -78,7 +79,7 @@ def unit_triangular_inverse(matrix: Tensor) -> Tensor:
         return torch.cat(rows, dim=-2)
     row = torch.arange(size, device=matrix.device).unsqueeze(1)
     inverse, block = torch.eye(size, dtype=matrix.dtype, device=matrix.device), 1
-    while block < size:  # two blocks of the diagonal become one
+    while block < size:  # join pairs of inverted blocks of the diagonal
         is_between = (row // (2 * block) == row.T // (2 * block)) & (row // block > row.T // block)
         inverse = inverse - inverse @ (matrix * is_between.to(matrix.dtype)) @ inverse
         block *= 2

@@ -1,17 +1,18 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The gated delta rule (SPEC §14) in differentiable torch operations: for devices without a kernel, for `torch.func`, and
+The gated delta rule (SPEC §14) in differentiable torch operations, for devices without a kernel, for `torch.func`, and
 for second derivatives of the hand-written kernel.
 
     S_i = λ_{i-1} (I - β_i k_i k_iᵀ) S_{i-1} + β_i k_i v_iᵀ        y_i = S_iᵀ q_i
 
-With M, the mask of a head that reads forward (attention/decay_mask.py), K₀ = strictly lower part of (k kᵀ) ∘ M and
-Q₀ = (q kᵀ) ∘ M, what token i writes is β_i k_i n_iᵀ, and n is what was missing in the state:
+M is the mask of a head that reads forward (attention/decay_mask.py), K₀ the strictly lower part of (k kᵀ) ∘ M, and
+Q₀ = (q kᵀ) ∘ M. Token i adds β_i k_i n_iᵀ to the state, where n_i is the difference between v_i and what the state
+returns for k_i:
 
     n = (I + K₀ diag(β))⁻¹ (v - from_start · k S)        y = Q₀ diag(β) n + from_start · q S
 
-where S is the state that reaches the chunk. In one chunk, S is 0, and the matrix that multiplies v is
-Q₀ diag(β) (I + K₀ diag(β))⁻¹. (SPEC §14 has diag(β) to the left of the inverse, which is the same matrix.)
+S is the state before the chunk. With one chunk, S is 0, and the matrix that multiplies v is
+Q₀ diag(β) (I + K₀ diag(β))⁻¹.
 
 A body takes, in the accumulation dtype and in the order in which the heads read (`in_reading_order`): query and key
 `(batch, heads, length, head_dim)`, value `(batch, heads, length, value_dim)`, the log decays of `finite_log_decay`,
@@ -29,10 +30,10 @@ from .numerics import accumulation_dtype
 from .plain import RNN_STEPS, without_saving
 
 
-# Of the mean square, in the normalization of outputs.
+# Added to the mean square by which outputs are normalised.
 RMS_EPS = 1e-5
-# What decays by more in one step is gone: outputs are divided by the root of 1e-5 at least, never by what is left. So
-# sums of log decays are no longer than they need be, which saves digits.
+# A state that decays by more in one step counts as 0: outputs are divided by at least √1e-5, so that it cannot matter.
+# Smaller log decays would cost digits in sums.
 LEAST_LOG_DECAY = -50.0
 
 
@@ -48,7 +49,7 @@ def run_delta_body(
     division: str,
     head_directions: str,
 ) -> tuple[Tensor, Tensor]:
-    """Output and denominators `(batch, heads, length)` of a body; inputs as of the operator (attention/delta.py)."""
+    """Output and denominators, `(batch, heads, length)`, of a body; inputs as in attention/delta.py."""
     inputs = in_reading_order(query, key, value, forward, backward, beta)
     output = back_in_order(body(*inputs, chunk_size))
     return finish_delta(output, value.dtype, division)
@@ -57,7 +58,7 @@ def run_delta_body(
 def in_reading_order(
     query: Tensor, key: Tensor, value: Tensor, forward: Tensor, backward: Tensor, beta: Tensor
 ) -> list[Tensor]:
-    """What a body takes, with the tokens of odd heads from the last to the first."""
+    """The inputs of a body: in the accumulation dtype, with the tokens of odd heads from last to first."""
     dtype = accumulation_dtype(query.dtype)
     forward, backward = over_tokens(LogDecay(forward, backward), query)
     is_forward = reads_forward(query.shape[1], query.device).view(-1, 1)
@@ -67,17 +68,17 @@ def in_reading_order(
 
 
 def cut_short(log_decay: Tensor) -> Tensor:
-    """Log decays with -inf, as `log_decay_floor` has it, for all below `LEAST_LOG_DECAY`."""
+    """Set log decays below `LEAST_LOG_DECAY` to `log_decay_floor`."""
     return log_decay.masked_fill(log_decay < LEAST_LOG_DECAY, log_decay_floor(log_decay.dtype))
 
 
 def back_in_order(x: Tensor) -> Tensor:
-    """`(batch, heads, length, ...)` in reading order, in the order of the tokens."""
+    """Undo `in_reading_order` for `(batch, heads, length, ...)`."""
     return x.where(reads_forward(x.shape[1], x.device).view(-1, 1, 1), x.flip(2))
 
 
 def finish_delta(numerator: Tensor, dtype: torch.dtype, division: str) -> tuple[Tensor, Tensor]:
-    """Output, in `dtype` unless `division` is "deferred", and denominators `(batch, heads, length)`."""
+    """Output, in `dtype` unless `division` is "deferred", and denominators, `(batch, heads, length)`."""
     denominator = (numerator.square().mean(-1, keepdim=True) + RMS_EPS).sqrt()
     output = numerator / denominator if division == "rms" else numerator
     return output if division == "deferred" else output.to(dtype), denominator.squeeze(-1)
@@ -91,26 +92,26 @@ def scores_with_beta(query: Tensor, key: Tensor, log_decay: Tensor, beta: Tensor
 
 
 def correct(reads: Tensor, x: Tensor, left: bool = True) -> Tensor:
-    """(I + reads)⁻¹ x, or x (I + reads)⁻¹; `reads` is strictly lower triangular."""
+    """(I + reads)⁻¹ x, or x (I + reads)⁻¹ if not `left`; `reads` is strictly lower triangular."""
     return torch.linalg.solve_triangular(reads, x, upper=False, left=left, unitriangular=True)
 
 
 def delta_weights(query: Tensor, key: Tensor, log_decay: Tensor, beta: Tensor) -> Tensor:
-    """The matrix that multiplies v, `(batch, heads, length, length)`, in reading order."""
+    """The matrix that multiplies v, `(batch, heads, length, length)`; arguments in reading order."""
     reads, answers = scores_with_beta(query, key, log_decay, beta)
     return correct(reads, answers, left=False)
 
 
 def delta_parallel_body(query, key, value, log_decay, beta, chunk_size):
-    """One chunk. O(L²) time."""
+    """The whole sequence as one chunk, in O(L²) time."""
     reads, answers = scores_with_beta(query, key, log_decay, beta)
     return answers @ correct(reads, value)
 
 
 def delta_chunk_body(query, key, value, log_decay, beta, chunk_size):
     """
-    Chunks, with one triangular solve for all of them (the UT transform); states pass from each to the next. O(L) time
-    and memory.
+    The chunk form, in O(L) time and memory: one triangular solve for all chunks (the UT transform), then states pass
+    from chunk to chunk.
     """
     length, value_dim = value.shape[2:]
     num_chunks, chunk = cut_evenly(length, chunk_size)
@@ -142,7 +143,7 @@ def delta_chunk_body(query, key, value, log_decay, beta, chunk_size):
 
 
 def delta_rnn_body(query, key, value, log_decay, beta, chunk_size):
-    """The recurrence, token by token, one state per head. In training the states are recomputed, as in `rnn_body`."""
+    """The recurrence, token by token, with one state per head. Backward recomputes the states, as in `rnn_body`."""
     state = key.new_zeros(*key.shape[:2], key.shape[-1], value.shape[-1])
     decay = log_decay.exp()
     outputs = []
@@ -160,10 +161,10 @@ def delta_recurrence(
 
     Args:
         query, key, value: `(batch, heads, steps, dim)`; decay, beta: `(1 or batch, heads, steps)`.
-        state: before the first step, already decayed, `(batch, heads, head_dim, value_dim)`.
+        state: the decayed state before the first step, `(batch, heads, head_dim, value_dim)`.
 
     Returns:
-        The outputs `(batch, heads, steps, value_dim)`, and the state after the last step, decayed.
+        The outputs, `(batch, heads, steps, value_dim)`, and the decayed state after the last step.
     """
     outputs = [value[:, :, :0]]
     for i in range(query.shape[2]):

@@ -4,10 +4,10 @@ The linear sum over the tokens outside of a window (SPEC §13), by the kernels o
 
     num_i = Σ_j φ(q_i)·φ(k_j) M_ij v_j      den_i = Σ_j φ(q_i)·φ(k_j) M_ij      |i - j| > window
 
-The tokens before the window are what a head that reads forward sees if every key comes `window` + 1 tokens late, and
-those behind it what a head that reads backward sees if every key comes as much early. So each head becomes two
-heads of one direction (SPEC §11), whose sums add; nothing is subtracted. A key passes `window` + 1 steps before it
-comes in, and their decays are folded into it.
+A head that reads forward sees exactly the tokens before the window if every key is moved `window` + 1 tokens to the
+end; a head that reads backward sees those behind it if every key is moved as far to the start. So each head becomes
+two heads of one direction (SPEC §11), whose sums are added; nothing is subtracted. Each moved key is multiplied by the
+decays of the `window` + 1 steps that it skips.
 """
 
 import torch
@@ -36,9 +36,9 @@ def far_sums(
             padding between real tokens.
         value: `(batch, heads, length, value_dim)`, in the same dtype.
         log_decay: log λ of each token, `(heads,)` or `(batch, heads, length)`, 0 for a padded token; `None` for λ = 1.
-        window: tokens on each side that are left out, at least 1.
-        form: `"auto"`, `"parallel"`, `"chunk"` or `"rnn"`, as of `lion_attention`.
-        chunk_size: tokens of a chunk.
+        window: number of tokens on each side that are left out, at least 1.
+        form: `"auto"`, `"parallel"`, `"chunk"` or `"rnn"`, as in `lion_attention`.
+        chunk_size: tokens per chunk.
 
     Returns:
         Numerators `(batch, heads, length, value_dim)` and denominators `(batch, heads, length, 1)`, float32, or
@@ -71,7 +71,7 @@ def far_sums(
 
 
 def shifted(x: Tensor, steps: int) -> Tensor:
-    """`(batch, heads, length, d)` moved `steps` tokens to the end, or to the start if negative; 0 comes in."""
+    """Move `(batch, heads, length, d)` by `steps` tokens to the end (if negative, to the start); zeros fill in."""
     length = x.shape[2]
     if steps > 0:
         return pad(x, (0, 0, steps, 0))[:, :, :length]
@@ -79,20 +79,20 @@ def shifted(x: Tensor, steps: int) -> Tensor:
 
 
 def alternated(forward: Tensor, backward: Tensor, dim: int = 1) -> Tensor:
-    """Heads that read forward and heads that read backward in turn."""
+    """Interleave heads that read forward with heads that read backward."""
     return torch.stack((forward, backward), dim + 1).flatten(dim, dim + 1)
 
 
 def decays_on_the_way(log_decay: Tensor, delay: int) -> tuple[Tensor, Tensor]:
     """
-    Sums of the log decays that a key passes in `delay` steps, for the token at which it comes in: late, over the
-    tokens t - delay … t - 1, and early, over t + 1 … t + delay; `(1, heads, 1)` or `(batch, heads, length)`.
+    For each token t, the sums of log decays over the tokens t - delay … t - 1 and over t + 1 … t + delay, which a key
+    moved to t has skipped; `(1, heads, 1)` or `(batch, heads, length)` each.
     """
     if is_per_head(log_decay):
         total = (delay * log_decay).view(1, -1, 1)
         return total, total
     # Sums of `delay` terms each: differences of cumulative sums would lose digits (SPEC §5).
-    # (Not `pad`: ONNX Runtime would fuse it with the pooling, and refuse that much padding there.)
+    # `cat` instead of `pad`: ONNX Runtime would fuse `pad` with the pooling, which refuses that much padding.
     ends = log_decay.new_zeros(*log_decay.shape[:-1], delay)
     sums = avg_pool1d(torch.cat((ends, log_decay.clamp(min=-1e4), ends), -1), delay, stride=1) * delay
     length = log_decay.shape[-1]

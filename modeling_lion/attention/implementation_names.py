@@ -1,9 +1,9 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The names that `attn_implementation` may have, and the errors for other names.
+The values of `attn_implementation`, and the errors for other names.
 
-One name is for all layers of a model. With the name of a form of the mixer (`Mixer.forms`), softmax layers use
-transformers' default; with a name of transformers, other layers use "auto"; "eager" applies to both.
+One name serves all layers of a model. If it is a form of the mixer (`Mixer.forms`), softmax layers use transformers'
+default. If it is a name of transformers, the other layers use "auto". "eager" applies to both.
 """
 
 from transformers import PreTrainedConfig
@@ -22,7 +22,7 @@ USES = {
 
 
 def attention_names(config: PreTrainedConfig) -> tuple[str, ...]:
-    """The names of `attn_implementation` that always work, besides "eager", which is the reference."""
+    """The values of `attn_implementation` that always work, besides "eager"."""
     mixer = find_mixer(config.mixer_type)
     if not config.uses_mixer_type or mixer.is_softmax:
         return ("sdpa",)
@@ -30,12 +30,12 @@ def attention_names(config: PreTrainedConfig) -> tuple[str, ...]:
 
 
 def softmax_name(implementation: str) -> str:
-    """The attention function that softmax layers use under a model's `attn_implementation`."""
+    """The attention function of softmax layers for a model's `attn_implementation`."""
     return "sdpa" if implementation in FORMS else implementation
 
 
 def name_of_form(requested: str | None, config: PreTrainedConfig) -> str:
-    """Check a requested name for layers that are not softmax; "auto" by default."""
+    """The checked name for layers without softmax; "auto" for `None`. Raises a ValueError for other names."""
     if requested is None:
         return "auto"
     if requested not in (possible := (*attention_names(config), "eager")):
@@ -48,7 +48,7 @@ def name_of_form(requested: str | None, config: PreTrainedConfig) -> str:
 
 
 def name_of_softmax_attention(requested: str | None, config: PreTrainedConfig) -> str | None:
-    """Check a requested name for softmax attention; `None` for transformers' default."""
+    """The checked name for softmax attention; `None` for transformers' default. Raises a ValueError for kernels."""
     if requested in FORMS and requested != "auto":
         why = f"`layer_types` {config.layer_types}" if config.layer_types else f"`mixer_type` {config.mixer_type!r}"
         raise ValueError(
@@ -70,8 +70,8 @@ def check_softmax_attention(chosen: str, config: PreTrainedConfig, possible: tup
 
 class SupportsSoftmax:
     """
-    `_supports_sdpa` and the like: whether transformers' attention functions apply. True for a model with softmax
-    layers; False for other models, and for a class, whose configuration is unknown.
+    The value of `_supports_sdpa` and the like. True for a model with softmax layers, which transformers' attention
+    functions compute; False for other models and for a class, whose configuration is unknown.
     """
 
     def __get__(self, model, model_class) -> bool:

@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The table of kernels. The hand-written kernels of cpu/ and triton/ register here when their package is imported.
-Without a kernel, plain differentiable torch operations compute.
+The table of hand-written kernels. Those of cpu/ and triton/ register here when their package is imported. Without a
+kernel, differentiable torch operations compute.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from .tracing import allows_custom_op
 # "longest_full_form", "softmax_window", "far_sums" and "silu_norm".
 KERNELS: dict[tuple[str, str], Callable] = {}
 HAS_TRITON = is_triton_available()
-# Wider heads do not fit into the Triton kernels.
+# The largest head and value dimension that the Triton kernels support.
 LARGEST_TRITON_DIM = 256
 
 
@@ -27,18 +27,18 @@ def register_kernels(backend: str, **kernels: Callable) -> None:
 
 
 def kernel_for(name: str, query: Tensor, value: Tensor) -> Callable | None:
-    """The kernel for such tensors, or `None` if plain torch operations compute."""
+    """The kernel of this name for such tensors; `None` if torch operations compute."""
     return KERNELS.get((backend_of(query, value), name))
 
 
 def backend_of(query: Tensor, value: Tensor) -> str:
     """
-    Which implementation computes: "cpu" and "triton" are hand-written kernels, "plain" is differentiable torch
+    The implementation that computes: the hand-written kernels "cpu" and "triton", or "plain", differentiable torch
     operations.
 
-    "cpu" is for tensors on a CPU, in eager mode and compiled. "triton" is for NVIDIA GPUs from compute capability 8.0
-    on, with triton installed, for head and value dimensions up to 256 and every dtype but float64. "plain" is for
-    everything else, and for tracers and transforms that have to see through a kernel (`allows_custom_op`).
+    "cpu" serves tensors on a CPU, eager and compiled. "triton" serves NVIDIA GPUs from compute capability 8.0 on, if
+    triton is installed, for head and value dimensions up to 256 and all dtypes but float64. "plain" serves all other
+    tensors, and tracers and transforms that need the operations inside of a kernel (`allows_custom_op`).
     """
     if not allows_custom_op(query):
         return "plain"

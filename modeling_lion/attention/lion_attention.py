@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Bidirectional linear attention: one function checks its inputs, chooses a form and a kernel, and runs it."""
+"""Bidirectional linear attention: `lion_attention` checks its inputs, chooses a form and a kernel, and runs it."""
 
 from collections.abc import Callable
 
@@ -17,10 +17,10 @@ from .reference import reference_attention
 from .tracing import is_exporting, is_symbolic
 
 
-# As LONGEST_FULL_FORM, of heads of one direction: up to `chunk_size` + 1.5 `mean_width` tokens.
+# LONGEST_FULL_FORM for heads of one direction: up to `chunk_size` + 1.5 `mean_width` tokens.
 LONGEST_ONE_WAY = 1.5
 
-# What `lion_attention` takes besides query, key and value: a mixer says so by `Mixer.needs`.
+# The value of `Mixer.needs` for mixers that use `lion_attention`.
 DECAYS_ONLY = ("log_decay",)
 
 PLAIN_BODIES = {"parallel": parallel_body, "chunk": chunk_body, "rnn": rnn_body}
@@ -42,31 +42,31 @@ def lion_attention(
     plan: CallPlan | None = None,
 ) -> tuple[Tensor | tuple[Tensor, Tensor], Tensor | None]:
     """
-    SPEC §1 and §2 for every query.
+    Bidirectional linear attention with decays (SPEC §1, §2).
 
     Args:
         query, key: `(batch, heads, length, head_dim)`, after the feature map. A padded token has key 0.
         value: `(batch, heads, length, value_dim)`, in the same dtype.
-        log_decay: of every step, forward and backward; 0 for a padded token. Converted to float32, or to float64 for
-            float64 inputs.
+        log_decay: the log decay of every step, forward and backward; 0 for a padded token. Converted to float32, or to
+            float64 for float64 inputs.
         form: `"parallel"`, `"chunk"` or `"rnn"` (SPEC §3), which give the same result; `"auto"` for the fastest; or
             `"eager"`, the reference, which also returns the weights.
         normalization: `"sum"` divides each output by the sum of its scores (0 where the sum is 0); `"none"` scales
             scores by `head_dim ** -0.5`.
-        chunk_size: tokens per chunk, for the chunk form. It never changes the result; the CPU uses smaller chunks
-            where larger ones would cost digits, and Triton kernels use their tuned sizes.
+        chunk_size: tokens per chunk, for the chunk form. It does not change the result; the CPU uses smaller chunks if
+            larger ones would cost digits, and Triton kernels use their tuned sizes.
         cu_seqlens: borders of packed sequences, `(num_sequences + 1,)`, the same for every row of the batch.
         head_directions: `"both"`, or `"alternate"` (SPEC §11): even heads read forward only, odd ones backward only;
             the log decays of the other direction are ignored.
         returns_sums: return numerators and denominators, for a caller who adds to both before dividing;
             `normalization` then has no effect.
-        plan: what the layers of one call share (attention/plan.py); their inputs are not checked.
+        plan: the `CallPlan` that the layers of one call share; inputs are then not checked.
 
     Returns:
-        The output `(batch, heads, length, value_dim)`, in the dtype of `value`, and the weights `(batch, heads,
-        length, length)` for `"eager"`, otherwise `None`. With `returns_sums`, instead of the output, numerators
-        `(batch, heads, length, value_dim)` and denominators `(batch, heads, length, 1)` in the accumulation dtype; the
-        weights are then undivided.
+        The output, `(batch, heads, length, value_dim)`, in the dtype of `value`, and for `"eager"` the weights,
+        `(batch, heads, length, length)`, otherwise `None`. With `returns_sums`, the output is a pair in the
+        accumulation dtype, numerators `(batch, heads, length, value_dim)` and denominators `(batch, heads, length,
+        1)`, and the weights are not divided.
 
     Raises:
         ValueError: if a shape, a dtype or a name is wrong.
@@ -102,7 +102,7 @@ def lion_attention(
 def choose(
     query: Tensor, value: Tensor, form: str, has_decays: bool, chunk_size: int, head_directions: str
 ) -> tuple[Callable | None, Callable | None, Callable | None]:
-    """The kernel that computes a form and what to call in its place, if any, or else the body (attention/plain.py)."""
+    """The kernel and its `without_dispatcher`, or `None` twice; without a kernel, the body (attention/plain.py)."""
     backend = backend_of(query, value)
     if form == "auto":
         form = fastest_form(query, value, has_decays, chunk_size, backend, head_directions)
@@ -124,22 +124,19 @@ def fastest_form(
     """
     The fastest form for these inputs, as measured by benchmarks/bench_kernels.py, and on a GPU by tune_triton.py.
 
-    Per token, the full form takes 2 L D operations, chunks and states take 2 C D + 4 D²: as many at L = C + 2 D, where
-    D is the `mean_width` of keys and values. They were measured equally fast at 200 to 256 tokens (C = D = 64, 1 and 2
-    threads, with and without gradients), a little later, since states cost memory traffic. Heads of one direction
-    have half as many states: they were equally fast at 144 to 176 tokens, and at 197 tokens chunks took 0.78 to 1.02
-    of the time (one thread). Without decays one state serves all queries, which is always less work. Triton kernels
-    have a limit for each kind of GPU.
-
-    Args:
-        backend: which implementation computes (`backend_of`).
+    Per token, the parallel form takes 2 L D operations, the chunk form 2 C D + 4 D², which is equal at L = C + 2 D,
+    where D is the `mean_width` of keys and values. States also cost memory traffic: the measured times were equal at
+    200 to 256 tokens (C = D = 64, 1 and 2 threads, with and without gradients). Heads of one direction have half as
+    many states: times were equal at 144 to 176 tokens, and at 197 tokens chunks took 0.78 to 1.02 of the time (one
+    thread). Without decays, one state serves all queries, which is always less work. Triton kernels have a limit for
+    each kind of GPU.
     """
     length = query.shape[2]
     if not has_decays:
         return "chunk"
     if is_exporting_a_choice():
         return "auto"
-    # A graph for every length that cannot choose at run time takes the form that is linear in the length.
+    # A graph for every length that cannot choose at run time uses the form that is linear in the length.
     if is_symbolic(length):
         return "chunk"
     tuned = KERNELS.get((backend, "longest_full_form"))
@@ -162,8 +159,8 @@ def check_arguments(
     directions=("both", "alternate"),
 ) -> None:
     """
-    Raise a ValueError that names the wrong argument of `lion_attention`, or of another operator that has these names
-    of `normalizations` and `directions`.
+    Raise a ValueError that names the wrong argument of `lion_attention`, or of another operator, which allows these
+    `normalizations` and `directions`.
     """
     if query.dim() != 4 or key.shape != query.shape or value.shape[:-1] != query.shape[:-1]:
         raise ValueError(

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Dtypes, denominators of 0, and tensors saved for backward: the rules that all forms share (SPEC §5)."""
+"""Rules that all forms share: dtypes, denominators of 0, and tensors saved for backward (SPEC §5)."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -13,7 +13,7 @@ def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def x86_product(dtype: torch.dtype) -> bool | None:
-    """Whether this CPU has matrix products in a dtype; `None` if torch cannot tell (before 2.10, or not on x86)."""
+    """Whether this CPU multiplies a dtype natively; `None` if torch cannot tell (before 2.10, or not on x86)."""
     features = {torch.bfloat16: ("avx512_bf16", "amx_bf16"), torch.float16: ("avx512_fp16", "amx_fp16")}.get(dtype)
     if features is None:
         return True
@@ -24,7 +24,7 @@ def x86_product(dtype: torch.dtype) -> bool | None:
 
 
 def has_native_product(dtype: torch.dtype) -> bool:
-    """Whether this CPU has matrix products in a dtype, as far as torch can tell."""
+    """Whether this CPU multiplies a dtype natively; True if torch cannot tell."""
     return x86_product(dtype) is not False
 
 
@@ -35,8 +35,7 @@ def has_fast_bfloat16() -> bool:
 
 def without_autocast(x: Tensor) -> AbstractContextManager:
     """
-    Turn autocast off on the device of `x`, where it is on. (The meta device, used to count shapes and FLOPs, has
-    none.)
+    A context without autocast on the device of `x`. (The meta device, which counts shapes and FLOPs, has no autocast.)
     """
     device = x.device.type
     is_off = device == "meta" or not torch.is_autocast_enabled(device)
@@ -45,25 +44,25 @@ def without_autocast(x: Tensor) -> AbstractContextManager:
 
 def smallest_denominator(dtype: torch.dtype) -> float:
     """
-    Denominators below this count as 0 (SPEC §5). It is about 1e-28 in float32: such a sum of scores, as when the `elu`
-    map underflows, has no significant digits left, nor has its inverse.
+    Denominators below this count as 0 (SPEC §5), about 1e-28 in float32. A sum of scores that is so small, as when the
+    `elu` map underflows, has no significant digits, and neither has its inverse.
     """
     return torch.finfo(dtype).tiny ** 0.75
 
 
 def is_zero_denominator(denominator: Tensor) -> Tensor:
-    """Where a denominator counts as 0."""
+    """Elementwise: whether a denominator counts as 0."""
     return denominator.abs() < smallest_denominator(denominator.dtype)
 
 
 def inverse_denominator(denominator: Tensor) -> Tensor:
-    """1 / denominator, and 0 where it counts as 0: outputs and all gradients are 0 there."""
+    """1 / denominator, and 0 where it counts as 0, so that outputs and all gradients are 0 there."""
     return denominator.reciprocal().masked_fill_(denominator.abs() < smallest_denominator(denominator.dtype), 0)
 
 
 def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     """
-    numerator `(..., value_dim)` / denominator `(..., 1)`; value and gradient are 0 where the denominator counts as 0.
+    numerator `(..., value_dim)` / denominator `(..., 1)`; 0, with gradient 0, where the denominator counts as 0.
     """
     is_zero = is_zero_denominator(denominator)
     return torch.where(is_zero, 0, numerator / torch.where(is_zero, 1, denominator))
@@ -80,12 +79,12 @@ def needs_grad(*inputs) -> bool:
 
 
 def save_for_backward(ctx, *tensors: Tensor | None) -> None:
-    """`ctx.save_for_backward` without the `None`s, which tools that draw the graph of saved tensors cannot read."""
+    """`ctx.save_for_backward` without `None`, which tools that draw graphs of saved tensors cannot read."""
     ctx.is_given = [x is not None for x in tensors]
     ctx.save_for_backward(*[x for x in tensors if x is not None])
 
 
 def saved_for_backward(ctx) -> list[Tensor | None]:
-    """The tensors of `save_for_backward`, with each `None` back at its index."""
-    saved = iter(ctx.saved_tensors)  # read once: under checkpointing, each read computes them again
+    """The arguments of `save_for_backward`, `None` included."""
+    saved = iter(ctx.saved_tensors)  # read once, since checkpointing recomputes them for each read
     return [next(saved) if is_given else None for is_given in ctx.is_given]

@@ -1,6 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The three forms of linear attention (SPEC §3) in differentiable torch operations: for devices without a kernel, for
+The three forms of linear attention (SPEC §3) in differentiable torch operations, for devices without a kernel, for
 `torch.func`, and for second derivatives of the hand-written kernels.
 
 A body takes query, key and value in the accumulation dtype, the forward and backward log decays of `finite_log_decay`,
@@ -21,12 +21,12 @@ from .decay_mask import LogDecay, chunk_sums, cut_evenly, decay_mask, mask_direc
 from .numerics import accumulation_dtype, needs_grad, normalize
 
 
-# Steps of the recurrence between two states that are saved for training.
+# Number of steps between two states that the recurrence saves for backward.
 RNN_STEPS = 64
 
 
 def run_plain(body: Callable, *inputs) -> tuple[Tensor, Tensor]:
-    """Output and denominators `(batch, heads, length)` of a plain body; inputs as in attention/custom_operator.py."""
+    """Output and denominators, `(batch, heads, length)`, of a body; inputs as in attention/custom_operator.py."""
     body, prepared = prepare_plain(body, *inputs)
     return finish_plain(*body(*prepared), inputs[2].dtype, inputs[-2], inputs[0].shape[-1])
 
@@ -56,7 +56,7 @@ def prepare_plain(
 def finish_plain(
     numerator: Tensor, denominator: Tensor, dtype: torch.dtype, division: str, head_dim: int
 ) -> tuple[Tensor, Tensor]:
-    """Output, in `dtype` if it is divided, and denominators `(batch, heads, length)`, from the sums of a body."""
+    """Output, in `dtype` unless division is deferred, and denominators, `(batch, heads, length)`, of a body's sums."""
     output = numerator
     if division != "deferred":
         output = normalize(numerator, denominator, division, head_dim).to(dtype)
@@ -64,7 +64,7 @@ def finish_plain(
 
 
 def with_ones(value: Tensor) -> Tensor:
-    """The values with a column of ones: attention turns that column into the denominators."""
+    """The values with a column of ones, whose attention output is the denominators."""
     return pad(value, (0, 1), value=1.0)
 
 
@@ -74,7 +74,7 @@ def split_ones(output: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def parallel_body(query, key, value, forward, backward, chunk_size):
-    """The full form: one length x length matrix per head. O(L²) time."""
+    """The parallel form: one length x length matrix per head, O(L²) time."""
     scores = query @ key.transpose(-1, -2)
     if forward is not None:
         scores = scores * decay_mask(forward, backward)
@@ -82,7 +82,7 @@ def parallel_body(query, key, value, forward, backward, chunk_size):
 
 
 def chunk_body(query, key, value, forward, backward, chunk_size):
-    """Full attention inside chunks, one state per direction between them (cpu/chunk.py). O(L) time and memory."""
+    """The chunk form (cpu/chunk.py): a matrix inside each chunk, a state per direction between them; O(L) time."""
     value = with_ones(value)
     if forward is None:
         return split_ones(query @ (key.transpose(-1, -2) @ value))
@@ -90,7 +90,7 @@ def chunk_body(query, key, value, forward, backward, chunk_size):
     length = query.shape[2]
     num_chunks, chunk = cut_evenly(length, chunk_size)
     padding = num_chunks * chunk - length
-    if padding:  # torch.compile assumes that `pad` makes its input contiguous, even when it pads nothing
+    if padding:  # skipped if 0, since torch.compile assumes that `pad` makes its input contiguous
         query, key, value = (pad(x, (0, 0, 0, padding)) for x in (query, key, value))
     query, key, value = (x.unflatten(2, (num_chunks, chunk)) for x in (query, key, value))
     forward, backward = (pad(x, (0, padding)).unflatten(2, (num_chunks, chunk)) for x in (forward, backward))
@@ -111,8 +111,8 @@ def pass_states(sums: Tensor, decay: Tensor, reverse: bool = False) -> Tensor:
     The state that reaches each chunk from the chunks before it (after it, if `reverse`).
 
     Args:
-        sums: what each chunk adds to the state, `(b, h, n, d, e)`.
-        decay: what a state is multiplied with as it passes each chunk, `(1 or b, h, n, 1, 1)`, in [0, 1].
+        sums: the sum that each chunk adds to the state, `(b, h, n, d, e)`.
+        decay: the factor by which each chunk multiplies a state, `(1 or b, h, n, 1, 1)`, in [0, 1].
     """
     order = range(sums.shape[2])
     order = order[::-1] if reverse else order
@@ -124,12 +124,12 @@ def pass_states(sums: Tensor, decay: Tensor, reverse: bool = False) -> Tensor:
 
 def rnn_body(query, key, value, forward, backward, chunk_size):
     """
-    The recurrent form: one state per direction and head, updated token by token. O(D²) state, O(L·D) memory. In
-    training the states are recomputed, some steps at a time, instead of saved.
+    The recurrent form: one O(D²) state per direction and head, updated token by token, O(L·D) memory. Backward
+    recomputes the states, `RNN_STEPS` at a time.
 
         forward   S_i = λ_{i-1} S_{i-1} + k_i v_iᵀ      backward   S_i = λ_{i+1} S_{i+1} + k_i v_iᵀ
 
-    The denominators are the column of S for v = 1. Token i is in both states and is subtracted once.
+    The denominators are the column of S for v = 1. Token i is in both states, so it is subtracted once.
     """
     if forward is None:
         forward = backward = query.new_zeros(1, 1, query.shape[2])
@@ -142,10 +142,10 @@ def rnn_body(query, key, value, forward, backward, chunk_size):
 
 
 def alternating_rnn_body(query, key, value, forward, backward, chunk_size):
-    """`rnn_body` for heads of alternating directions: one recurrence, in which odd heads read from the end."""
+    """`rnn_body` for alternating directions: one recurrence, in which odd heads read from the end."""
     is_forward = reads_forward(query.shape[1], query.device).view(-1, 1, 1)
 
-    def aligned(x: Tensor) -> Tensor:  # in the direction of each head, and back
+    def aligned(x: Tensor) -> Tensor:  # into the reading order of each head, and back
         return x.where(is_forward, x.flip(2))
 
     own = forward.unsqueeze(-1).where(is_forward, backward.unsqueeze(-1))
@@ -167,10 +167,8 @@ def recur(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor) -> Tenso
 
 
 def without_saving(function: Callable, *inputs) -> Callable:
-    """
-    `function`, checkpointed if these inputs need gradients: backward recomputes it instead of saving activations.
-    """
-    if needs_grad(*inputs) and not is_torch_func_active():  # checkpoints do not work there
+    """`function`, checkpointed if these inputs need gradients: backward recomputes its activations."""
+    if needs_grad(*inputs) and not is_torch_func_active():  # which does not support checkpoints
         return partial(checkpoint, function, use_reentrant=False)
     return function
 
@@ -182,10 +180,10 @@ def recurrence(query: Tensor, key: Tensor, value: Tensor, decay: Tensor, state: 
     Args:
         query, key: `(directions, batch, heads, steps, head_dim)`; value: `(..., steps, value_dim)`.
         decay: λ of each token, `(directions, 1 or batch, 1 or heads, steps, 1)`.
-        state: before the first step, already decayed, `(directions, b, h, head_dim, value_dim)`.
+        state: the decayed state before the first step, `(directions, batch, heads, head_dim, value_dim)`.
 
     Returns:
-        The outputs `(directions, batch, heads, steps, value_dim)`, and the state after the last step.
+        The outputs, `(directions, batch, heads, steps, value_dim)`, and the decayed state after the last step.
     """
     outputs = []
     for i in range(query.shape[3]):

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What the layers of one call of a model share, since their inputs have the same shapes."""
+"""Results that the layers of one model call share, since their inputs have the same shapes."""
 
 from collections.abc import Callable, Hashable
 
@@ -11,8 +11,8 @@ from ..private_apis import num_dispatch_modes
 
 class CallPlan:
     """
-    Made once per call of a model, where nothing is traced. Layers that pass it to `lion_attention` are trusted to pass
-    inputs that fit, and kernels find what depends on shapes where the first layer has left it.
+    A cache for one model call, made unless a graph is traced. Results that depend only on shapes are computed by the
+    first layer and reused by the others. `lion_attention` does not check the inputs of layers that pass a plan.
     """
 
     def __init__(self):
@@ -21,9 +21,9 @@ class CallPlan:
 
 def planned(plan: CallPlan | None, make: Callable, *tensors: Tensor, options: tuple = ()):
     """
-    `make(*tensors, *options)`, which depends on shapes, strides, dtypes and devices of the tensors only, and on what
-    differs between layers if some are checkpointed: made once for a plan, or, without one, for this call alone, as in
-    layers that are compiled one by one.
+    `make(*tensors, *options)`, computed once per plan, or anew without a plan or in compiled code. The result may
+    depend only on the options, on shapes, strides, dtypes and devices of the tensors, and on the grad mode and the
+    dispatch modes, which differ between layers if some are checkpointed.
     """
     if plan is None or torch.compiler.is_compiling():
         return make(*tensors, *options)

@@ -1,6 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The reference: SPEC §1 and §2 as they are written, in whatever dtype the inputs have. Slow, short, and right.
+The reference: SPEC §1 and §2 as they are written, in the dtype of the inputs, in O(L²) time and memory.
 
     y_i = Σ_j A_ij v_j / Σ_j A_ij          A_ij = D^-1/2 (q_i · k_j) M_ij
 """
@@ -26,9 +26,9 @@ def reference_attention(
     Arguments as in `lion_attention`.
 
     Returns:
-        The output `(batch, heads, length, value_dim)` and the weights A `(batch, heads, length, length)`, divided by
-        their row sums if `normalization` is `"sum"`. With `returns_sums`, numerators and denominators instead of the
-        output, and all of them without the factor D^-1/2.
+        The output, `(batch, heads, length, value_dim)`, and the weights A, `(batch, heads, length, length)`, divided
+        by their row sums if `normalization` is `"sum"`. With `returns_sums`, the pair of numerators and denominators
+        replaces the output, and nothing has the factor D^-1/2.
     """
     forward, backward = finite_log_decay(log_decay, query, cu_seqlens, head_directions)
     scores = query @ key.transpose(-1, -2)

@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-What a model attends to, in memory linear in the length: rows of the attention matrix and of the decay mask for chosen
-tokens, and how far each head sees from each token.
+Reports what a model attends to, in memory linear in the length: for chosen tokens, rows of the attention matrix and of
+the decay mask, and for every token the receptive field of each head.
 """
 
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ class AttentionReport:
     The `attention_report` of one layer; float32, or float64 for a float64 model.
 
     Args:
-        attention: exact attention weights of the chosen tokens, `(batch, heads, tokens, length)`: rows of what
-            `output_attentions=True` returns.
+        attention: exact attention weights of the chosen tokens, `(batch, heads, tokens, length)`: rows of the matrix
+            that `output_attentions=True` returns.
         mask: the same rows of the decay mask M (SPEC §2), from 0 to 1; the mean over the scans of an image.
         receptive_field: Σ_j M_ij over the real tokens j, `(batch, heads, length)`: how many tokens reach token i, each
             weighted by its decay. For LION-LIT it is the length; for a decay of λ it is (1 + λ) / (1 - λ) in the

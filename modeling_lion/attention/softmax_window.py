@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Softmax attention within a sliding window (SPEC §12): one function checks, chooses who computes it, and runs."""
+"""Softmax attention within a sliding window (SPEC §12): checks the inputs, chooses an implementation, and runs it."""
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from .softmax_window_plain import block_body, dense_body, has_fused_sums
 from .tracing import is_known_true
 
 
-# Scores at a time: 600 KB, in the second-level cache together with the rows of keys that make them.
+# Number of scores in a tile: 600 KB, which fit the second-level cache together with their keys.
 TILE_ELEMENTS = 150_000
 # Queries in a block.
 SMALL_BLOCK, LARGE_BLOCK = 64, 128
@@ -29,20 +29,21 @@ def sliding_attention(
     with_log_sum: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """
-    y_i = Σ_j softmax_j(scaling q_i·k_j) v_j over the keys j that query i sees: those at most `sliding_window` real
-    tokens away, real, and of the same packed sequence. A padded query sees nothing. O(L) time and memory.
+    y_i = Σ_j softmax_j(scaling q_i·k_j) v_j over the keys j that query i sees: the real tokens of the same packed
+    sequence that are at most `sliding_window` real tokens away. A padded query sees no key. O(L) time and memory.
 
     Args:
-        query: `(batch, heads, queries, head_dim)`; any strides, as for the others.
+        query: `(batch, heads, queries, head_dim)`, with any strides, like key and value.
         key, value: `(batch, heads, keys, head_dim)`, in the same dtype. Sums are float32, or float64 for float64.
-        tokens: those of the keys, with their `order` if padding may be between real ones; `None` if all are real. Its
-            borders are the same for every row.
-        first_query: query i is token `first_query + i` of the keys, which may begin before and end behind the queries.
-        with_log_sum: whether to return e_i = log Σ_j exp(scaling q_i·k_j), too.
+        tokens: the tokens of the keys, with their `order` if padding may be between real ones; `None` if all are real.
+            All rows must have the same borders.
+        first_query: the index of the first query among the keys, which may begin before and end behind the queries.
+        with_log_sum: whether to return the log-sum-exp e_i = log Σ_j exp(scaling q_i·k_j), too.
 
     Returns:
-        `(batch, queries, heads, head_dim)` in the dtype of `value`; 0, with gradient 0, for a query that sees no key.
-        With sums, these and e `(batch, heads, queries)`, float32, or float64 for float64; -inf for such a query.
+        The output, `(batch, queries, heads, head_dim)`, in the dtype of `value`; 0, with gradient 0, for a query that
+        sees no key. With `with_log_sum`, the output and e, `(batch, heads, queries)`, float32, or float64 for float64;
+        -inf for such a query.
 
     Raises:
         ValueError: if shapes and dtypes do not fit together.
@@ -81,19 +82,19 @@ def attend_in_window(
     with_log_sum: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """
-    `sliding_attention` and its sums, or `None`, where no token is padded between real ones: by the dense form, in
-    blocks, or by hand.
+    `sliding_attention` without padding between real tokens, and its log-sum-exp or `None`: by the dense form, in
+    blocks, or by a hand-written kernel.
     """
     is_cpu = query.device.type == "cpu"
     kernel = kernel_for("softmax_window", query, value)
     has_native_dtype = kernel is not None and query.dtype == torch.bfloat16 and has_fast_bfloat16()
     is_dense = is_dense_fastest(query, key, sliding_window, has_native_dtype)
     with without_autocast(query):
-        # torch's attention is what makes the dense form fast.
+        # The dense form is fast only by torch's attention, which may lack sums.
         if kernel is not None and not (is_dense and (not with_log_sum or has_fused_sums(query, key, value))):
             options = sliding_window, scaling, first_query, with_log_sum
             return kernel(query, key, value, tokens.is_real, tokens.cu_seqlens, *options)
-        # All sum in float32 whatever the inputs are. On a CPU the backward is fast in float32 only.
+        # All of them accumulate in float32. On a CPU, only the backward of float32 is fast.
         is_wider = is_cpu and (needs_grad(query, key, value) or not has_native_dtype)
         inputs = (x.to(accumulation_dtype(x.dtype)) if is_wider else x for x in (query, key, value))
         body = dense_body if is_dense else block_body
@@ -105,11 +106,12 @@ def dense_window_mask(
     like: Tensor, sliding_window: int, tokens: Tokens, queries: Tensor | slice = slice(None)
 ) -> Tensor:
     """
-    What some tokens see in their windows, by default all, `(1 or batch, 1, queries, length)`; a padded one nothing.
+    The mask of the window of each query, `(1 or batch, 1, queries, length)`, bool. A padded query sees no key.
 
     Args:
         like: `(batch, length, ...)`, for its length and device.
-        tokens: with their `order` if padding may be between real ones.
+        tokens: the tokens, with their `order` if padding may be between real ones.
+        queries: the tokens that are queries, as an index; all by default.
     """
     seen = tokens.seen(like, sliding_window, queries)
     return seen if tokens.is_real is None else seen & tokens.is_real[:, None, queries, None]
@@ -117,12 +119,11 @@ def dense_window_mask(
 
 def is_dense_fastest(query: Tensor, key: Tensor, sliding_window: int, has_native_dtype: bool) -> bool:
     """
-    Whether the dense form is the faster one: where the window of a block of queries covers all keys, so that blocks
-    would save nothing, or where a sequence has so few scores, two tiles of them, that calls cost more than they.
-    Measured on a CPU (AMD EPYC 9005, one thread, float32; windows of 1 to 500 tokens, 2 to 12 heads), where forward
-    and backward take equally long in both forms at 0.9 to 1.0 of this length. In bfloat16 that the CPU multiplies
-    natively (`has_native_dtype`), with 4 or more heads of 64 or more channels, torch gains nothing and blocks
-    take half its time, and the limit is a third of a tile of scores. Never in a graph for every length.
+    Whether the dense form is faster: if the window of a block of queries covers all keys, so that blocks save nothing,
+    or if a sequence has at most two tiles of scores, so that calls cost more than scores. On a CPU (AMD EPYC 9005, one
+    thread, float32, windows of 1 to 500 tokens, 2 to 12 heads), forward and backward took equally long in both forms
+    at 0.9 to 1.0 of this length. With native bfloat16 (`has_native_dtype`) and 4 or more heads of 64 or more channels,
+    blocks take half the time, and the limit is a third of a tile. Always False in a graph for every length.
     """
     heads, keys = query.shape[1], key.shape[2]
     if has_native_dtype and heads >= 4 and query.shape[3] >= 64:
@@ -133,7 +134,7 @@ def is_dense_fastest(query: Tensor, key: Tensor, sliding_window: int, has_native
 
 
 def check_window_arguments(query, key, value, sliding_window, tokens, first_query) -> None:
-    """Raise a ValueError that says which argument of `sliding_attention` does not fit."""
+    """Raise a ValueError that names the wrong argument of `sliding_attention`."""
     if (
         query.dim() != 4
         or key.dim() != 4

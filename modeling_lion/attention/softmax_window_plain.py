@@ -1,6 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Softmax attention within a window in differentiable torch operations, dense and in blocks, and what is seen in it.
+Softmax attention within a window in differentiable torch operations, dense or in blocks.
 
 Dimensions: b = batch, h = heads, q = queries, k = keys, d = head_dim, n = blocks, c = queries of a block, w = keys of
 its window. Query i is token `first_query` + i of the keys.
@@ -18,7 +18,7 @@ from .tracing import allows_custom_op, is_compiling, is_symbolic, is_transformed
 
 
 def dense_body(query, key, value, sliding_window, scaling, tokens, first_query, with_log_sum):
-    """One mask for all queries and keys: O(L²) time. Arguments and result as of `attend_in_window`."""
+    """One mask for all queries and keys: O(L²) time. Arguments and result as in `attend_in_window`."""
     queries, keys = query.shape[2], key.shape[2]
     farthest = max(first_query + queries, keys - first_query) - 1
     attend = attend_with_log_sum if with_log_sum else attend_by_library
@@ -26,22 +26,23 @@ def dense_body(query, key, value, sliding_window, scaling, tokens, first_query, 
         output, log_sum = attend(query, key, value, None, scaling)
         return output.transpose(1, 2), log_sum
     seen = tokens.seen(key[:, 0], sliding_window, slice(first_query, first_query + queries))
-    output, log_sum = attend(query, key, value, seen, scaling, sees_nothing=tokens.is_real is not None)
+    output, log_sum = attend(query, key, value, seen, scaling, has_blind_queries=tokens.is_real is not None)
     return output.transpose(1, 2), log_sum
 
 
 def block_body(query, key, value, sliding_window, scaling, tokens, first_query, with_log_sum):
     """
     Blocks of queries, each with the keys of the blocks around it: O(L) time and memory, one graph for every length.
-    Arguments and result as of `attend_in_window`.
+    Arguments and result as in `attend_in_window`.
     """
     batch, _, queries, _ = query.shape
     keys = key.shape[2]
     block = min(64 * max(1, -(-sliding_window // 64)), 256)
     reach = -(-sliding_window // block)  # blocks on each side
-    # While the length is unknown (`torch.export`), one more than needed: of a single one, the graph would be another.
+    # With an unknown length (`torch.export`) there is one more block than needed, since a single one would fix the
+    # graph.
     num_blocks = (queries + block * (1 + is_symbolic(queries)) - 1) // block
-    # Keys and what they are, with as many blocks on each side, none of them real; what is farther away is cut off.
+    # Pad keys by `reach` blocks of padded tokens on each side; a negative number cuts keys that no query sees.
     left = reach * block - first_query
     right = (num_blocks + reach) * block + first_query - keys
     position = tokens.window_positions(key[:, 0], sliding_window)
@@ -58,8 +59,8 @@ def block_body(query, key, value, sliding_window, scaling, tokens, first_query, 
     seen = seen.expand(batch, -1, -1, -1).flatten(0, 1).unsqueeze(1)  # (b n, 1, c, w)
     attend = attend_with_log_sum if with_log_sum else attend_by_library
     inputs = (x.flatten(0, 1).transpose(1, 2) for x in (query, key, value))
-    output, log_sum = attend(*inputs, seen, scaling, sees_nothing=True)
-    # Not with a slice where how it relates to the whole is unknown.
+    output, log_sum = attend(*inputs, seen, scaling, has_blind_queries=True)
+    # An index instead of a slice, which export cannot compare with the unknown length.
     cut = torch.arange(queries, device=query.device) if is_symbolic(queries) else slice(queries)
     output = output.transpose(1, 2).unflatten(0, (batch, num_blocks)).flatten(1, 2)[:, cut]
     if log_sum is not None:
@@ -68,31 +69,31 @@ def block_body(query, key, value, sliding_window, scaling, tokens, first_query, 
 
 
 def windows(x: Tensor, num_blocks: int, block: int, reach: int) -> Tensor:
-    """`(b, (n + 2 reach) c, ...)` to `(b, n, w, ...)`: each block with `reach` blocks on either side."""
+    """`(b, (n + 2 reach) c, ...)` to `(b, n, w, ...)`: each block with `reach` blocks on each side."""
     parts = (x.narrow(1, start * block, num_blocks * block) for start in range(2 * reach + 1))
     return torch.cat([part.unflatten(1, (num_blocks, block)) for part in parts], dim=2)
 
 
 def attend_by_library(
-    query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None, scaling: float, sees_nothing: bool = False
+    query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None, scaling: float, has_blind_queries: bool = False
 ) -> tuple[Tensor, None]:
     """
     torch's softmax attention; 0 for a query that sees no key.
 
     Args:
         query: `(b, h, q, d)`; key, value: `(b, h, k, d)`.
-        seen: of `window_mask`, `(b or 1, 1, q, k)`, or `(q, k)`; `None` if all see all.
-        sees_nothing: whether there may be such queries.
+        seen: the `window_mask`, `(b or 1, 1, q, k)` or `(q, k)`, bool; `None` if every query sees every key.
+        has_blind_queries: whether a query may see no key.
 
     Returns:
-        `(b, h, q, d)`, in the dtype of the values, and no sum.
+        `(b, h, q, d)`, in the dtype of the values, and `None`.
     """
     is_blind = None
-    if sees_nothing:  # not left to what a backend makes of it: such a query looks at everything, and forgets it
+    if has_blind_queries:  # backends disagree about such a query: let it see every key, and set its output to 0
         is_blind = ~seen.any(-1, keepdim=True)
         seen = seen | is_blind
     if not is_compiling() and is_transformed():
-        with sdpa_kernel(SDPBackend.MATH):  # the one that has rules for them
+        with sdpa_kernel(SDPBackend.MATH):  # the only backend that supports these transforms
             output = scaled_dot_product_attention(query, key, value, seen, scale=scaling)
     else:
         output = scaled_dot_product_attention(query, key, value, seen, scale=scaling)
@@ -100,19 +101,19 @@ def attend_by_library(
 
 
 def has_fused_sums(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether torch's fused attention computes these with their sums: on a CPU, where nothing follows operations."""
-    is_followed = is_compiling() or needs_grad(query, key, value) or not allows_custom_op(query)
-    if is_followed or query.device.type != "cpu" or fused_attention_with_sums() is None:
+    """Whether torch's fused attention can also return sums: on a CPU, without gradients, compilers or transforms."""
+    is_intercepted = is_compiling() or needs_grad(query, key, value) or not allows_custom_op(query)
+    if is_intercepted or query.device.type != "cpu" or fused_attention_with_sums() is None:
         return False
     return query.shape[-1] == value.shape[-1] and all(x.stride(-1) == 1 for x in (query, key, value))
 
 
 def attend_with_log_sum(
-    query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None, scaling: float, sees_nothing: bool = False
+    query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None, scaling: float, has_blind_queries: bool = False
 ) -> tuple[Tensor, Tensor]:
     """
-    `attend_by_library`, and the logarithms of the sums that it divides by, `(b, h, q)`; -inf for a query that sees no
-    key, which there may be whether or not the caller knows it.
+    `attend_by_library`, and the log-sum-exp of the scores, `(b, h, q)`; -inf for a query that sees no key, whatever
+    `has_blind_queries` is.
     """
     is_blind = hidden = None
     if seen is not None:

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Whether a computation is compiled, exported, traced or transformed (`torch.func`), and what may be asked then."""
+"""Tells whether a computation is compiled, exported, traced or transformed by `torch.func`, and what it allows."""
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ def is_compiling() -> bool:
 
 
 def is_symbolic(size: int | torch.SymInt) -> bool:
-    """Whether a size is symbolic: unknown in a graph that serves every size."""
+    """Whether a size is symbolic, that is, unknown in a graph that serves every size."""
     return isinstance(size, torch.SymInt)
 
 
@@ -26,8 +26,8 @@ def is_known_true(condition: bool | torch.SymBool) -> bool:
 
 def fits_for_all(length: int | torch.SymInt, longest: int) -> bool:
     """
-    Whether a length is at most `longest`, for all that the computation serves: an exported graph all lengths of its
-    range, a compiled one those on this side of `longest` (on the other, it is compiled once more).
+    Whether a length is at most `longest`. For an exported graph, this must hold for every length of its range. A
+    compiled graph is specialized: torch compiles it again for lengths on the other side of `longest`.
     """
     if is_compiling() and not is_exporting():
         return bool(length <= longest)
@@ -36,8 +36,8 @@ def fits_for_all(length: int | torch.SymInt, longest: int) -> bool:
 
 def is_readable(x: Tensor) -> bool:
     """
-    Whether Python can read the values of `x`: not in a graph, nor while a CUDA graph is captured, on the meta device,
-    or within `torch.func.vmap`.
+    Whether Python can read the values of `x`. False while a graph is traced or a CUDA graph is captured, on the meta
+    device, and within `torch.func.vmap`.
     """
     if is_tracing(x) or x.device.type == "meta" or is_batched_by_vmap(x):
         return False
@@ -46,10 +46,10 @@ def is_readable(x: Tensor) -> bool:
 
 def allows_custom_op(query: Tensor) -> bool:
     """
-    Whether a custom operator may compute: not for empty batches, nor where export, tracing, `torch.func` or
-    forward-mode derivatives have to see the operations inside.
+    Whether a custom operator may compute. False for empty batches, and under export, tracing, `torch.func` and
+    forward-mode derivatives, which need the operations inside of it.
     """
     if torch.compiler.is_compiling():  # which includes exporting
         return not is_exporting()
-    # `is_tracing` is true for CUDA graphs, too, which capture what kernels launch.
+    # Not `is_tracing`, which is also true for CUDA graphs: these capture the launches of kernels.
     return query.numel() > 0 and not (is_transformed() or torch.jit.is_tracing())

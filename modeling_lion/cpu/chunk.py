@@ -2,31 +2,30 @@
 """
 The chunk form (SPEC §3 "chunk"), a hand-written kernel for the CPU: full attention inside chunks of C tokens, and one
 state per direction between them. O(L·C·D + L·D²) time, O(L·C) memory, any length. This is the state-passing algorithm
-of Mamba-2 (SSD), run in both directions around one shared diagonal tile.
+of Mamba-2 (SSD) in both directions, around one shared diagonal tile.
 
-Queries and keys are scaled for each direction with the sums of log decays inside a chunk (`ChunkSums`,
-attention/decay_mask.py), and every chunk adds a sum X to a state S. Both have a column for v = 1, which gives the
-denominators:
+For each direction, queries and keys are scaled by the decays inside a chunk (`ChunkSums`, attention/decay_mask.py),
+and every chunk adds a sum X to a state S. X and S have a column for v = 1, which gives the denominators:
 
     q_F = exp(from_start) q    k_F = exp(to_end) k      X_F = k_Fᵀ [v|1]    S_F[n+1] = X_F[n] + exp(A) S_F[n]
     q_B = exp(from_end) q      k_B = exp(to_start) k    X_B = k_Bᵀ [v|1]    S_B[n-1] = X_B[n] + exp(A') S_B[n]
 
     [num|den] = ((q kᵀ) ∘ M) [v|1] + q_F S_F + q_B S_B
 
-Gradients, with those of numerator and denominator n and d (cpu/parallel.py), dS = q_Fᵀ [n|d], and the same recurrence
-from the other end:
+n and d are the gradients of numerators and denominators (cpu/parallel.py), and dS = q_Fᵀ [n|d]. The gradients follow
+the same recurrence from the other end:
 
     dX_F[n-1] = dS_F[n] + exp(A[n]) dX_F[n]             dq_F = [n|d] S_Fᵀ        dk_F = [v|1] dX_Fᵀ
     G_ij = (n_i · v_j + d_i) M_ij                       dq = G k + exp(from_start) dq_F + exp(from_end) dq_B
     dv = ((q kᵀ) ∘ M)ᵀ n + k_F dX_F + k_B dX_B          dk = Gᵀ q + exp(to_end) dk_F + exp(to_start) dk_B
 
-`Decays` turns q_F · dq_F, k_F · dk_F, exp(A) dX_F · S_F and R = G ∘ (q kᵀ) into gradients of the decays. The
+`Decays` computes the gradients of the decays from q_F · dq_F, k_F · dk_F, exp(A) dX_F · S_F and R = G ∘ (q kᵀ). The
 backward recomputes the states: saving them would take twice the memory of the queries and save no time.
 
 A head that reads one way (SPEC §11) has only the terms of its direction, F or B.
 
-Dimensions: bh = (batch, head) pairs, n = chunks, p = those of a part, c = tokens of a chunk, d = head_dim, e =
-value_dim, w = 2 directions, or 1 where each head has its own.
+Dimensions: bh = (batch, head) pairs, n = chunks, p = chunks of a part, c = tokens of a chunk, d = head_dim, e =
+value_dim, w = 2 directions, or 1 if each head has one direction.
 """
 
 from collections.abc import Sequence
@@ -47,7 +46,7 @@ from ..attention.decay_mask import (
 from ..attention.kernels import register_kernels
 from ..attention.plain import chunk_body
 from ..attention.plan import planned
-from .decay_mask import finish_mask, has_cuts, one_directional_rows
+from .decay_mask import finish_mask, has_cuts, in_parts, one_directional_rows, write_differences
 from .lit import allocate_state, compute_gradients_without_decay, compute_without_decay
 from .scratch import (
     Scratch,
@@ -63,26 +62,26 @@ from .scratch import (
 )
 
 
-# Tokens at a time: those of several heads, or a part of one head.
+# Tokens that are computed together: of several heads, or a part of one head.
 TOKENS_AT_ONCE = 3072
 
 
 class Cut:
     """
-    How the work is cut: into n chunks of c tokens; into slices of `pairs` (batch, head) pairs; and, for long
-    sequences, whose slices are single pairs, into parts of some chunks. The same for all layers of a call.
+    The division of the work, the same for all layers of a call: into n chunks of c tokens, into slices of `pairs`
+    (batch, head) pairs, and, for long sequences, whose slices are single pairs, into parts of some chunks.
 
     Attributes:
-        ways: how many directions each head reads, 2 or 1; states have them side by side.
+        ways: the number of directions that each head reads, 2 or 1; states have them side by side.
         parts: the chunks of each part.
-        summing: a matrix of zeros and log2(e), `(c, 4c)`, float64: steps `(..., c)` times it are the sums of
-            `ChunkSums` (attention/decay_mask.py) in base 2, none of them a difference of others.
+        summing: a matrix of zeros and log2(e), `(c, 4c)`, float64. Log decays `(..., c)` times it are the sums of
+            `ChunkSums` (attention/decay_mask.py) in base 2; none is a difference of sums.
     """
 
     def __init__(self, query: Tensor, key: Tensor, value: Tensor, chunk_size: int, head_directions: str):
         self.batch, self.heads, self.length, self.head_dim = query.shape
         self.value_dim = value.shape[-1]
-        # In longer chunks, exponents would be differences of long sums, with few digits left.
+        # In longer chunks, exponents would be differences of long sums, with few digits.
         self.num_chunks, self.chunk = cut_evenly(self.length, min(chunk_size, LONGEST_CHUNK))
         self.head_directions, self.ways = head_directions, 1 if head_directions == "alternate" else 2
         self.pairs = pairs_per_slice(TOKENS_AT_ONCE // max(1, self.length), query, key, value)
@@ -94,13 +93,13 @@ class Cut:
         self.summing = torch.cat(is_added, dim=1).double().mul_(LOG2_E)
 
     def by_part(self, *tensors: Tensor | None) -> list[tuple[slice, Sequence[Tensor | None]]]:
-        """The parts, and the rows of each in tensors `(bh * n, ...)`."""
+        """The parts, and their rows of tensors `(bh * n, ...)`."""
         if len(self.parts) == 1:
             return [(self.parts[0], tensors)]
         return [(chunks, [x if x is None else x[chunks] for x in tensors]) for chunks in self.parts]
 
     def read(self, *tensors: Tensor) -> list[Tensor]:
-        """Query, key and value `(bh, length, d)` as operands `(bh * n, c, d)`, padded with zeros."""
+        """Query, key and value, `(bh, length, d)`, as operands `(bh * n, c, d)`, padded with zeros."""
         padded, scratch, operands = self.num_chunks * self.chunk, self.scratch, []
         for name, x in zip("qkv", tensors, strict=True):
             bh, length, dim = x.shape
@@ -116,8 +115,8 @@ class Cut:
 
     def target(self, out: Tensor, name: str) -> tuple[Tensor, Tensor]:
         """
-        Memory `(bh * n, c, d)` for the values of `out`, `(bh, length, d)`, and a view of it without the padding. The
-        memory is that of `out` if matrix products can write there.
+        Memory `(bh * n, c, d)` for the values of `out`, `(bh, length, d)`, and a view of it without the padding. It is
+        the memory of `out` if matrix products can write there.
         """
         dim, padded = out.shape[-1], self.num_chunks * self.chunk
         if padded == self.length and out.is_contiguous() and out.dtype == self.scratch.dtype:
@@ -127,7 +126,7 @@ class Cut:
 
     def states(self, name: str, pairs: int, divides: bool) -> tuple[Tensor, Tensor | None]:
         """
-        Memory for a sum or a state of every chunk, `(bh * n, w d, e)`, and for its column for v = 1, `(bh * n, w d,
+        Memory for a sum or a state of every chunk, `(bh * n, w d, e)`, and for its column of v = 1, `(bh * n, w d,
         1)`, or `None`.
         """
         shape = pairs * self.num_chunks, self.ways * self.head_dim
@@ -140,23 +139,24 @@ class Decays:
 
     def __init__(self, cut: Cut, forward: Tensor, backward: Tensor):
         self.cut, self.is_fixed, self.is_one_directional = cut, is_per_head(forward), cut.ways == 1
-        # An operator gets other objects than its caller passes, even for one tensor.
+        # An operator gets different objects for both, even if its caller passes one tensor.
         backward = forward if backward is forward or backward.is_set_to(forward) else backward
         has_cut = has_cuts(forward, backward)
-        # Forward from the start of the chunk and to its end, backward from the end and to the start: (..., 2, 2, c).
+        # Forward: from the start of the chunk, to its end. Backward: from the end, to the start. (..., 2, 2, c)
         if backward is forward:
             sums = self.in_chunks(forward).double() @ cut.summing
         else:
             pairs = zip((forward, backward), cut.summing.chunk(2, dim=1), strict=True)
             sums = torch.cat([self.in_chunks(x).double() @ half for x, half in pairs], dim=-1)
-        sums = sums.to(forward.dtype).unflatten(-1, (2, 2, -1))
+        sums = sums.unflatten(-1, (2, 2, -1))
         self.is_forward = reads_forward(cut.heads).view(-1, 1, 1, 1)
-        # What queries and keys are scaled with, (b, h, n, 2, w, c).
+        # The factors of queries and keys, (b, h, n, 2, w, c).
         if self.is_one_directional:
             own = sums[..., 0, :, :].where(self.is_forward, sums[..., 1, :, :]).unsqueeze(-2)
         else:
             own = sums.transpose(-3, -2)
-        factors = own.exp2().expand(cut.batch, cut.heads, cut.num_chunks, 2, cut.ways, cut.chunk).unsqueeze(-1)
+        own = own.to(forward.dtype).exp2().unsqueeze(-1)
+        factors = own.expand(cut.batch, cut.heads, cut.num_chunks, 2, cut.ways, cut.chunk, 1)
         if has_cut:
             closed = mask_directions(forward, backward, cut.heads, cut.head_directions)
             for_mask = [self.in_chunks(x) for x in closed]
@@ -164,7 +164,7 @@ class Decays:
             x = torch.stack((sums[..., 0, 0, :], -sums[..., 1, 1, :]), dim=-2)
             if self.is_one_directional:
                 x = x[..., :1, :].where(self.is_forward, x[..., 1:, :])
-            for_mask = [x]
+            for_mask = [in_parts(x, forward.dtype)]
         self.tables = None
         if self.is_fixed:
             self.tables = self.write_mask([x[0] for x in for_mask], 0, name="tables").split(cut.pairs)
@@ -183,22 +183,22 @@ class Decays:
         self, of_slice: Sequence[Tensor], first_head: int, chunks: slice = slice(None), name: str = "mask"
     ) -> Tensor:
         """
-        The diagonal tiles of M, `(bh, n, c, c)`, from sums in base 2, `(bh, n, w, c)`, or, where there are cuts, from
-        the log decays of both directions, `(bh, n, c)`.
+        The diagonal tiles of M, `(bh, n, c, c)`, from sums in base 2, `(bh, n, w, parts, c)` (`in_parts`), or, with
+        cuts, from the log decays of both directions, `(bh, n, c)`.
         """
         x = of_slice[0][:, chunks]
         if len(of_slice) == 2:
             return decay_mask(x, of_slice[1][:, chunks])
         queries, keys, scratch = x.unsqueeze(-1).unbind(2), x.unsqueeze(-2).unbind(2), self.cut.scratch
-        shape, above = (*queries[0].shape[:3], self.cut.chunk), None
-        out = torch.sub(queries[0], keys[0], out=scratch(name, *shape))
+        shape, above = (*x.shape[:2], self.cut.chunk, self.cut.chunk), None
+        out = write_differences(queries[0], keys[0], scratch(name, *shape))
         if not self.is_one_directional:
-            above = torch.sub(queries[1], keys[1], out=scratch("mask above", *shape))
+            above = write_differences(queries[1], keys[1], scratch("mask above", *shape))
         finish_mask(out, above, first_head)
         return out
 
     def start_gradient(self) -> None:
-        """From now on, collect the gradients of the sums."""
+        """Allocate the gradients of the sums, which the slices then collect."""
         cut = self.cut
         shape = cut.batch, cut.heads, cut.num_chunks, 2, cut.ways, cut.chunk
         self.d_sums = torch.zeros(shape, dtype=cut.scratch.dtype)
@@ -206,8 +206,8 @@ class Decays:
 
     def gradients(self, forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
         """
-        The gradients of the log decays, in the shapes of `forward` and `backward`: of what crosses each step inside a
-        chunk, never of sums over the whole sequence, which would cancel.
+        The gradients of the log decays, in the shapes of `forward` and `backward`. They are sums inside a chunk: terms
+        of sums over the whole sequence would cancel.
         """
         cut, d_sums = self.cut, self.d_sums.double()
         if self.is_fixed:
@@ -225,12 +225,12 @@ class Decays:
 
 class Slice:
     """
-    The decays of some (batch, head) pairs, and what is passed from chunk to chunk.
+    The decays of some (batch, head) pairs, and the states that pass from chunk to chunk.
 
     Attributes:
-        directions: the pairs that read in a direction, its index among the ways of a state, the last step of a chunk
-            in it, 0 or -1, and the factor of a state that passes each chunk, `(bh, n, 1)`.
-        factors: what queries and keys are scaled with, `(bh, n, 2, w, c, 1)`, in [0, 1].
+        directions: for each direction, the pairs that read in it, its index among the ways of a state, its last
+            step in a chunk, 0 or -1, and the factor of a state that passes each chunk, `(bh, n, 1)`.
+        factors: the factors by which queries and keys are scaled, `(bh, n, 2, w, c, 1)`, in [0, 1].
     """
 
     def __init__(self, decays: Decays, s: int):
@@ -256,7 +256,7 @@ class Slice:
         return self.decays.write_mask(self.for_mask, self.first_head, chunks)
 
     def multiply_(self, x: Tensor, mask: Tensor) -> Tensor:
-        """`(bh * p, c, c)` times the mask."""
+        """Multiply `(bh * p, c, c)` in place by the mask."""
         x.view(-1, len(mask), len(x) // len(self.factors), *mask.shape[2:]).mul_(mask)
         return x
 
@@ -265,7 +265,7 @@ class Slice:
         return self.scratch.product(q, k.transpose(1, 2), self.scratch("scores", *q.shape[:2], q.shape[1]))
 
     def scale(self, name: str, x: Tensor, chunks: slice) -> Tensor:
-        """Queries, "q", or keys, "k", of a part, `(bh * p, c, d)`, scaled in each direction, `(bh * p, c, w d)`."""
+        """Scale queries ("q") or keys ("k") of a part, `(bh * p, c, d)`, in each direction: `(bh * p, c, w d)`."""
         rows, size, dim = x.shape
         pairs, ways = len(self.factors), self.cut.ways
         out = self.scratch("scaled " + name, rows, size, ways * dim)
@@ -275,7 +275,7 @@ class Slice:
         return out
 
     def pass_states(self, sums: tuple, states: tuple, from_other_end: bool = False) -> None:
-        """`pass_states` (attention/plain.py) in each direction, or from the other end, as gradients pass."""
+        """`pass_states` (attention/plain.py) in each direction; for gradients, from the other end."""
         shape = len(self.factors), self.cut.num_chunks, self.cut.ways, self.cut.head_dim, -1
         for pairs, way, last, keep in self.directions:
             order = slice(None, None, -1 if (last == -1) != from_other_end else None)
@@ -290,9 +290,7 @@ class Slice:
                     torch.addcmul(x, before, factor, out=following)
 
     def add_gradient_inside(self, r: Tensor, chunks: slice) -> None:
-        """
-        Collect the gradients of the sums from R, `(bh * p, c, c)`, which is overwritten. (The diagonal cancels.)
-        """
+        """Collect the gradients of the sums from R, `(bh * p, c, c)`, and overwrite R. (The diagonal cancels.)"""
         d_query, d_key = self.d_sums[:, chunks].unbind(2)
         r = self.by_chunk(r)
         if self.decays.is_one_directional:
@@ -305,11 +303,11 @@ class Slice:
 
     def add_gradient_between(self, by_scaled: list[tuple[Tensor, Tensor]], through: Tensor, chunks: slice) -> None:
         """
-        Collect the gradients of the sums that come through the states.
+        Collect the gradients of the sums through the states.
 
         Args:
-            by_scaled: scaled queries and their gradients, then the same of keys, `(bh * p, c, w d)`; the gradients are
-                overwritten.
+            by_scaled: scaled queries and their gradients, then scaled keys and theirs, `(bh * p, c, w d)`; this
+                overwrites the gradients.
             through: products of states and their gradients, `(bh * p, w d)`.
         """
         d_sums = self.d_sums[:, chunks]
@@ -322,7 +320,7 @@ class Slice:
 
 
 def add_up(scaled: Tensor, x: Tensor, ones: Tensor | None, matrix: Tensor, column: Tensor | None, scratch: Scratch):
-    """Write scaledᵀ [x | ones] for the chunks of a part; `ones` are all 1 if `None`."""
+    """Write scaledᵀ [x | ones] for the chunks of a part; `None` stands for a column of ones."""
     scratch.product(scaled.transpose(1, 2), x, matrix)
     if column is not None and ones is None:
         torch.sum(scaled, 1, out=column.squeeze(-1))
@@ -374,7 +372,7 @@ def compute_gradients_in_chunks(
     cut = planned(plan, Cut, query, key, value, options=(chunk_size, head_directions))
     scratch, divides, has_states = cut.scratch, division != "none", cut.num_chunks > 1
     gradients = [torch.empty_like(x) for x in (query, key, value)]
-    grad_denominator = denominator if grad_denominator is None else grad_denominator  # in slices, but not read
+    grad_denominator = denominator if grad_denominator is None else grad_denominator  # sliced, but not read
     tensors = (query, key, value, grad, grad_denominator, output, denominator, *gradients)
     if forward is None:
         compute_gradients_without_decay(slices_of_all(cut.pairs, *tensors, *saved), division, scratch)
@@ -420,12 +418,12 @@ def compute_gradients_in_chunks(
 
 def add_between_chunks(some: Slice, chunks: slice, tensors, state, column, d_sum, d_column) -> None:
     """
-    Add what comes through the states to dq, dk, dv and the gradients of the decays.
+    Add the gradients through the states to dq, dk, dv and the gradients of the decays.
 
     Args:
         tensors: query, key, value, n, d, dq, dk and dv of a part.
         state, column: the states of its chunks.
-        d_sum, d_column: the gradients of their sums.
+        d_sum, d_column: the gradients of the sums of its chunks.
     """
     scratch = some.scratch
     q, k, v, n, d, dq, dk, dv = tensors

@@ -2,17 +2,19 @@
 """
 The decay mask M in hand-written kernels for the CPU, and the gradients of the log decays.
 
-    W = (q kᵀ) ∘ M        R = dW ∘ W, the gradient of log M. The gradient of a step is the sum of what crosses it:
+    W = (q kᵀ) ∘ M        R = dW ∘ W, the gradient of log M
+
+The gradient of a step is the sum of R over the pairs of query and key on both sides of it:
 
     d forward_t = Σ_{i>t≥j} R_ij          d backward_t = Σ_{i<t≤j} R_ij
 
-M_ij = 2^(x_i - x_j) with x the sums of the steps before each token, in base 2 (exp2 is faster than exp on a CPU). Of
-the exponents of both directions, the one that does not apply is never below 0 and the one that applies never above:
-the minimum chooses, without a mask of indices. A cut, a step that nothing survives, would take the digits of the sums
-behind it, so where there are cuts, every exponent is a sum of its own.
+M_ij = 2^(x_i - x_j), where x is the sum of the steps before each token, in base 2 (exp2 is faster than exp on a CPU).
+For each pair, the exponent of the right direction is at most 0 and the other one at least 0, so the minimum selects
+the right one, without a mask of indices. A cut, a step with λ = 0, would take the digits of all later sums. With cuts,
+every exponent is therefore a sum of its own.
 
-A difference of two sums loses the digits that they share. So sums are float64, and differences of float32 sums are
-taken inside of chunks only.
+A difference of two sums loses their common digits. So sums are float64. For differences in float32, a sum has
+two float32 parts: its rounded value and the rounding error (`in_parts`).
 
 Dimensions: b, h = batch and heads, bh = (batch, head) pairs, n = chunks, c = tokens of a chunk, l = length, r = rows
 of a tile of M, w = the directions that a head reads: forward and backward, or one.
@@ -27,7 +29,7 @@ from .scratch import first_head, slices_of_all
 
 
 def one_directional_rows(first_head: int) -> tuple[slice, slice]:
-    """Which heads of a slice read forward, and which backward, if directions alternate."""
+    """The heads of a slice that read forward, and those that read backward, if directions alternate."""
     return slice(first_head % 2, None, 2), slice(1 - first_head % 2, None, 2)
 
 
@@ -37,15 +39,32 @@ def has_cuts(forward: Tensor, backward: Tensor) -> bool:
     return least.amin().item() <= log_decay_floor(forward.dtype)
 
 
+def in_parts(sums: Tensor, dtype: torch.dtype) -> Tensor:
+    """
+    Split float64 sums, `(..., c)`, into parts in `dtype`, `(..., parts, c)`: the rounded value and the rounding error,
+    or one part for float64.
+    """
+    first = sums.to(dtype)
+    return first.unsqueeze(-2) if dtype == sums.dtype else torch.stack((first, (sums - first).to(dtype)), dim=-2)
+
+
+def write_differences(queries: Tensor, keys: Tensor, out: Tensor) -> Tensor:
+    """Subtract keys, `(..., parts, 1, keys)`, from queries, `(..., parts, queries, 1)`, both of `in_parts`."""
+    torch.sub(queries.select(-3, 0), keys.select(-3, 0), out=out)
+    if queries.shape[-3] == 2:
+        out.add_(queries.select(-3, 1)).sub_(keys.select(-3, 1))
+    return out
+
+
 def finish_mask(out: Tensor, above: Tensor | None, first_head: int, first_query: int = 0) -> None:
     """
     Turn exponents into M.
 
     Args:
-        out: of the forward direction, or that of each head, if heads have one; `(bh, ..., queries, keys)`.
-        above: of the backward direction, in this shape; `None` if heads have one direction.
-        first_head: the head of `out[0]`, where heads have one direction; `out[1]` is of the next one, and so on.
-        first_query: which of the keys the first query is.
+        out: exponents of the forward direction, or of the direction of each head; `(bh, ..., queries, keys)`.
+        above: exponents of the backward direction, in the same shape; `None` if heads have one direction.
+        first_head: the index of the head of `out[0]`, if heads have one direction.
+        first_query: the index of the first query among the keys.
     """
     if above is not None:
         torch.minimum(out, above, out=out)
@@ -57,7 +76,7 @@ def finish_mask(out: Tensor, above: Tensor | None, first_head: int, first_query:
 
 
 class ToeplitzMask:
-    """M for log decays `(heads,)`, λ^|i-j|: one matrix per head, wide enough for the tiles of all queries."""
+    """M for log decays `(heads,)`, λ^|i-j|: one matrix per head, of which every tile is a part."""
 
     def __init__(self, tiles, forward: Tensor, backward: Tensor, head_directions: str):
         rows = tiles.rows[0][1]
@@ -134,8 +153,8 @@ class TokenMask:
             first = x[..., ::chunk].unsqueeze(-1)
             queries = pad(x, (0, num_chunks * chunk - tiles.length)).unflatten(-1, (num_chunks, chunk)) - first
             keys = x.unsqueeze(-2) - first
-        queries = queries.to(tiles.scratch.dtype)
-        keys = queries if num_chunks == 1 else keys.to(tiles.scratch.dtype)
+        queries = in_parts(queries, tiles.scratch.dtype)
+        keys = queries if num_chunks == 1 else in_parts(keys, tiles.scratch.dtype)
         self.by_slice = slices_of_all(tiles.pairs, queries, keys)
 
     def rows(self, s: int, start: int, stop: int) -> Tensor:
@@ -150,10 +169,10 @@ class TokenMask:
         by_chunk = len(keys), queries.shape[2], chunk, tiles.length
         queries, keys = queries.unsqueeze(-1), keys.unsqueeze(-2)
         out, above = tiles.scratch("mask", *shape), None
-        torch.sub(queries[:, 0], keys[:, 0], out=out.view(by_chunk))
+        write_differences(queries[:, 0], keys[:, 0], out.view(by_chunk))
         if not self.is_one_directional:
             above = tiles.scratch("mask above", *shape)
-            torch.sub(queries[:, 1], keys[:, 1], out=above.view(by_chunk))
+            write_differences(queries[:, 1], keys[:, 1], above.view(by_chunk))
         finish_mask(out, above, self.first_head(s), start)
         return out if shape[1] == stop - start else out[:, : stop - start]
 
@@ -169,7 +188,7 @@ class TokenMask:
         d_forward, d_backward = self.d_by_slice[s]
         heads = one_directional_rows(self.first_head(s)) if self.is_one_directional else (slice(None), slice(None))
         query, step = torch.arange(start, stop).unsqueeze(-1), torch.arange(self.tiles.length)
-        # What crosses a step: pairs of a query behind it and a key up to it, and the reverse.
+        # The pairs that a step separates: queries behind it with keys up to it, and the reverse.
         crossing = r[heads[0]].cumsum(-1).where(step < query, 0)
         d_forward[heads[0]] += crossing.sum(1)
         crossing = r[heads[1]].flip(-1).cumsum(-1).flip(-1).where(step > query, 0)

@@ -2,23 +2,23 @@
 """
 The gated delta rule (SPEC §14) in chunks, a hand-written kernel for the CPU. O(L·C·D + L·D²) time, O(L·D) memory.
 
-A step takes the next chunk of all (batch, head) pairs of a slice, of those that read forward and, from the end of the
-sequence on, of those that read backward, and the states that reach it, S. With x = [k; q], a chunk of keys above one
-of queries, M the mask of the chunk (1 on the diagonal, 0 above it, or below it where heads read backward), β, and the
-decays from its start, s, to its end, e, and through it, g, in the direction of the head:
+A step computes one chunk of all (batch, head) pairs of a slice, in the reading order of each head: backward heads
+start at the end of the sequence. S is the state before the chunk, x = [k; q] its keys above its queries, M its mask (1
+on the diagonal, and 0 above it, or below it for backward heads), and s, e and g are the decays from its start, to its
+end and through it, in the direction of the head:
 
     [K₀; Q₀] = (x kᵀ) ∘ M                    (I + K₀ β) n = v - s k S        N = β n
     y = Q₀ N + s q S                         S ← g S + kᵀ e N
 
-β of the keys is in the exponent of the mask. n is solved in place, by substitution: the products of powers of K₀ β
-would have no digits left where keys repeat. Gradients, with dy, that of y, and dS, that of the next S:
+The exponent of the mask includes β of the keys. n is computed in place, by substitution: a product of powers of K₀ β
+would lose all digits where keys repeat. The gradients, with those of y, dy, and of the next S, dS:
 
     dN = Q₀ᵀ dy + e k dS                     (I + β K₀)ᵀ p = dN              dv = β p        dβ = n · p
     δ = [-dv; dy]    E = (δ Nᵀ) ∘ M          dx = E k + s δ Sᵀ               dk also has Eᵀ x + e N dSᵀ
     dS ← g dS + (s x)ᵀ δ
 
-where the part of E for keys is 0 on the diagonal. The states and n are computed again in the backward, since saving
-them would take twice the memory of the values. R = E ∘ [K₀; Q₀] is the gradient of log M (cpu/decay_mask.py).
+The part of E for keys is 0 on the diagonal. The backward recomputes the states and n: saving them would take twice the
+memory of the values. R = E ∘ [K₀; Q₀] is the gradient of log M (cpu/decay_mask.py).
 
 Dimensions: p = pairs of a slice, first those that read forward, m = tokens of a step, d = head_dim, e = value_dim.
 """
@@ -38,9 +38,9 @@ from ..attention.plan import planned
 from .scratch import Scratch
 
 
-# (batch, head) pairs at once: what a step makes of them stays in cache.
+# (batch, head) pairs in a slice, so that the results of a step stay in cache.
 PAIRS_AT_ONCE = 16
-# In base 2: a step that nothing survives. Sums of a chunk of them are exact, and differ by more than all other sums.
+# The log2 of a step with λ = 0. Sums of such steps in a chunk are exact, and differ by more than all other sums.
 CUT = -(2.0**14)
 
 
@@ -49,20 +49,20 @@ class Part(NamedTuple):
     A slice of the (batch, head) pairs.
 
     Attributes:
-        rows: of the batch.
-        heads: from an even head on, to an even one or the last.
+        rows: rows of the batch.
+        heads: heads, from an even one to before an even one or the end.
     """
 
     rows: slice
     heads: slice
 
     def ways(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Of `(b, h, ...)` the heads of the slice that read forward, and those that read backward."""
+        """The forward heads and the backward heads of the slice, from `(b, h, ...)`."""
         first, end = self.heads.start, self.heads.stop
         return x[self.rows, first:end:2], x[self.rows, first + 1 : end : 2]
 
     def of_gates(self, x: Tensor) -> Tensor:
-        """Of `(ways, b, heads of each, ...)` the slice, `(p, ...)`, forward heads first."""
+        """The slice, `(p, ...)`, forward heads first, from `(ways, b, heads of each way, ...)`."""
         first, end = self.heads.start, self.heads.stop
         if (end - first) % 2 == 0:
             return x[:, self.rows, first // 2 : end // 2].flatten(0, 2)
@@ -72,13 +72,13 @@ class Part(NamedTuple):
 
 class DeltaCut:
     """
-    How the work is cut, into slices and steps: the same for all layers of a call.
+    The division of the work into slices and steps, the same for all layers of a call. A way is a direction of heads.
 
     Attributes:
-        sizes: the tokens of each step, as many in all but the last one.
-        summing: for each way, a matrix of zeros and ones, `(2, c, 2c)`: log decays `(..., c)` times it are the
-            sums before each token, in the direction of the head, and those from it on.
-        hidden: for each way -inf where a query does not see a key, otherwise 0, `(2, 1, c, c)`.
+        sizes: the number of tokens of each step, equal in all but the last one.
+        summing: for each way, a matrix of zeros and ones, `(2, c, 2c)`. Log decays `(..., c)` times it are the sums
+            before each token, in the direction of the head, and the sums from it on.
+        hidden: for each way, -inf where a query does not see a key, otherwise 0, `(2, 1, c, c)`.
     """
 
     def __init__(self, query: Tensor, value: Tensor, chunk_size: int):
@@ -105,8 +105,8 @@ class DeltaCut:
 
     def in_steps(self, forward: Tensor, backward: Tensor, like: Tensor) -> Tensor:
         """
-        The even heads of `forward` and the odd ones of `backward`, both `(1 or b, 1 or h, l)`, as `(2, b, heads of
-        each, steps, c)`, in the order of their steps; of an odd number of heads, the last one is there twice.
+        Split the even heads of `forward` and the odd heads of `backward`, both `(1 or b, 1 or h, l)`, into steps in
+        reading order, `(2, b, heads of each way, steps, c)`; of an odd number of heads, one of way 1 is unused.
         """
         steps, chunk, last = len(self.sizes), self.chunk, self.last
         first, second = forward.expand(*like.shape[:3])[:, ::2], backward.expand(*like.shape[:3])[:, 1::2]
@@ -118,7 +118,7 @@ class DeltaCut:
         return out
 
     def out_of_steps(self, x: Tensor, heads: int) -> Tensor:
-        """`in_steps`, back: `(b, h, l)`."""
+        """Undo `in_steps`: `(b, h, l)`."""
         own = x[1, :, : heads // 2]
         out = x.new_empty(x.shape[1], heads, self.length)
         out[:, ::2] = x[0].flatten(2)[..., : self.length]
@@ -129,15 +129,15 @@ class DeltaCut:
 
 class Gates(NamedTuple):
     """
-    Decays and β in steps: of a layer, `(2, b, heads of each way, steps, ...)`, or of a step of a slice, `(p, ...)`.
+    Decays and β in steps, for a layer, `(2, b, heads of each way, steps, ...)`, or for a step of a slice, `(p, ...)`.
 
     Attributes:
-        beta, from_start, to_end: β, and the decays from the start of a chunk to each token and from each token to its
-            end, `(..., c, 1)`.
-        queries, keys: whose product is the exponent of the mask in base 2, `(..., c, 4)` and `(..., 4, c)`: sums of
-            log decays before each token, in two parts, so that the difference of two sums has all digits of the
-            smaller one.
-        keys_with_beta: likewise, for a mask times β of the keys.
+        beta, from_start, to_end: β, the decays from the start of a chunk to each token, and those from each token to
+            its end, `(..., c, 1)`.
+        queries, keys: factors of the exponent of the mask in base 2, `(..., c, 4)` and `(..., 4, c)`. They hold the
+            sums of log decays before each token in two parts, so that the difference of two sums has all
+            digits of the smaller one.
+        keys_with_beta: the same as `keys`, for a mask times β of the keys.
     """
 
     beta: Tensor
@@ -153,7 +153,7 @@ def gates_of(cut: DeltaCut, forward: Tensor, backward: Tensor, beta: Tensor, lik
     beta = cut.in_steps(beta, beta, like)
     is_cut = steps < LEAST_LOG_DECAY
     has_cuts = is_cut.any()
-    # Both ways at once: `(2, b * heads * steps, c)` times `(2, c, 2c)`.
+    # Both ways in one product: `(2, b * heads * steps, c)` times `(2, c, 2c)`.
     sums = torch.bmm((steps.masked_fill(is_cut, 0) if has_cuts else steps).flatten(1, 3).double(), cut.log2_summing)
     whole = sums.round()
     rest = sums.sub_(whole).to(beta.dtype)
@@ -180,9 +180,9 @@ class Pairs:
     The pairs of a slice, first those that read forward.
 
     Attributes:
-        gates: of each step.
-        size, num_forward: how many pairs there are, and how many of them read forward.
-        hidden: `DeltaCut.hidden` of each pair, `(p, c, c)`.
+        gates: the `Gates` of each step.
+        size, num_forward: the number of pairs, and of those that read forward.
+        hidden: `DeltaCut.hidden` for each pair, `(p, c, c)`.
     """
 
     def __init__(self, cut: DeltaCut, gates: Gates, part: Part):
@@ -200,37 +200,37 @@ class Pairs:
             own.copy_(way)
 
     def split(self, x: Tensor) -> Ways:
-        """`(p, ...)`: the pairs that read forward, and those that read backward."""
+        """The forward pairs and the backward pairs of `(p, ...)`."""
         return x[: self.num_forward], x[self.num_forward :]
 
     def steps(self, x: Tensor) -> list[Ways]:
-        """`(b, h, l, ...)` by steps: the tokens of each way, `(rows, heads, m, ...)`."""
+        """The tokens of each step and way of `(b, h, l, ...)`, `(rows, heads, m, ...)`."""
         (ahead, back), sizes = self.part.ways(x), self.cut.sizes
         if len(sizes) == 1:
             return [(ahead, back)]
         return list(zip(ahead.split(sizes, dim=2), back.split(sizes[::-1], dim=2)[::-1], strict=True))
 
     def match(self, ways: Ways, pairs: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """For each way, its tokens and the part of `(p, m, ...)` that is theirs, in the same shape."""
+        """For each way, its tokens and their part of `(p, m, ...)`, in the same shape."""
         return [(tokens, x.view(tokens.shape)) for tokens, x in zip(ways, self.split(pairs), strict=True)]
 
     def read(self, ways: Ways, out: Tensor) -> Tensor:
-        """The tokens of a step in `out`, `(p, m, ...)`."""
+        """Copy the tokens of a step to `out`, `(p, m, ...)`."""
         for tokens, own in self.match(ways, out):
             own.copy_(tokens)
         return out
 
     def write(self, ways: Ways, pairs: Tensor) -> None:
-        """`read`, back: write `(p, m, ...)` to the tokens of a step."""
+        """Undo `read`: copy `(p, m, ...)` to the tokens of a step."""
         for tokens, own in self.match(ways, pairs):
             tokens.copy_(own)
 
     def memory(self, name: str, m: int, *shape: int) -> Tensor:
-        """Memory for m tokens of every pair, `(p, m, ...)`."""
+        """Scratch memory for m tokens of every pair, `(p, m, ...)`."""
         return self.scratch(name, self.size, m, *shape)
 
     def read_keys(self, key: Ways, query: Ways | None = None) -> Tensor:
-        """Keys `(p, m, d)`, or keys above queries, `(p, 2m, d)`."""
+        """The keys, `(p, m, d)`, or the keys above the queries, `(p, 2m, d)`."""
         m, dim = key[0].shape[2:]
         x = self.memory("keys", m if query is None else 2 * m, dim)
         self.read(key, x[:, :m])
@@ -246,14 +246,14 @@ class Pairs:
         return out.exp2_().unsqueeze(1)
 
     def scores(self, x: Tensor, mask: Tensor) -> Tensor:
-        """(x kᵀ) ∘ M, `(p, m, m)` or `(p, 2m, m)`; of the first m rows the diagonal is not that of K₀."""
+        """(x kᵀ) ∘ M, `(p, m, m)` or `(p, 2m, m)`: K₀, but with a diagonal, and Q₀ below it."""
         m = mask.shape[-1]
         out = torch.bmm(x, x[:, :m].transpose(1, 2), out=self.scratch("scores", *x.shape[:2], m))
         out.view(self.size, -1, m, m).mul_(mask)
         return out
 
     def solve_(self, reads: Tensor, x: Tensor, transposes: bool = False) -> Tensor:
-        """(I + K)⁻¹ x in place of x, `(p, m, e)`, for K `(p, m, m)`, or the transpose of such; with any diagonal."""
+        """Overwrite x, `(p, m, e)`, with (I + K)⁻¹ x. K, `(p, m, m)`, or its transpose, may have any diagonal."""
         for upper, (of_way, own) in enumerate(zip(self.split(reads), self.split(x), strict=True)):
             options = {"upper": bool(upper) != transposes, "unitriangular": True}
             torch.linalg.solve_triangular(of_way, own, out=own, **options)
@@ -261,7 +261,8 @@ class Pairs:
 
     def solve_values(self, gates: Gates, x: Tensor, scores: Tensor, state: Tensor | None, n: Tensor) -> Tensor | None:
         """
-        Turn `n`, which holds the values, `(p, m, e)`, into n. Returns x S, `(p, m or 2m, e)`; `None` without a state.
+        Overwrite `n`, which holds the values, `(p, m, e)`, with n. Returns x S, `(p, m or 2m, e)`, or `None` without a
+        state.
         """
         m, reads = n.shape[1], None
         if state is not None:
@@ -271,12 +272,12 @@ class Pairs:
         return reads
 
     def through(self, s: int) -> Tensor:
-        """The decay of a state that passes step s, `(p, 1, 1)`."""
+        """The decay of a state that passes through step s, `(p, 1, 1)`."""
         ahead, back = self.split(self.gates[s].to_end)
         return torch.cat((ahead[:, :1], back[:, -1:]))
 
     def next_state(self, s: int, key: Tensor, n: Tensor, state: Tensor | None, out: Tensor) -> Tensor:
-        """The state behind step s, in `out`, which may be `state`."""
+        """The state after step s, in `out`, which may be `state`."""
         factor = self.gates[s].beta * self.gates[s].to_end
         written = torch.mul(n, factor, out=self.memory("written", *n.shape[1:]))
         if state is None:
@@ -326,11 +327,11 @@ def allocate_saved_of_delta(query, key, value, forward, backward, beta, chunk_si
 
 class DeltaGradients:
     """
-    The gradients of a slice, from the last step to the first.
+    The gradients of a slice, computed from the last step to the first.
 
     Attributes:
-        d_gates: of β, of the sums of log decays before each token, and of those from it on, `(p, steps, 3, c)`.
-        d_state: dS, `(p, d, e)`; `None` behind the last step.
+        d_gates: `(p, steps, 3, c)`, gradients of β and of the sums of log decays before each token and from it on.
+        d_state: dS, `(p, d, e)`; `None` after the last step.
     """
 
     def __init__(self, pairs: Pairs, states: list[Tensor | None], n: list[Tensor], needs_decay: bool):
@@ -343,10 +344,10 @@ class DeltaGradients:
         """
         Args:
             x: keys above queries, `(p, 2m, d)`.
-            delta: memory `(p, 2m, e)`, of which the lower half is dy; the upper half becomes -dv.
+            delta: memory `(p, 2m, e)`. Its lower half is dy; this method sets its upper half to -dv.
 
         Returns:
-            dx, `(p, 2m, d)`, and what is to be added to its upper half, dk, `(p, m, d)`.
+            dx, `(p, 2m, d)`, and a term to add to its upper half, dk, `(p, m, d)`.
         """
         pairs, n, d_state, gates = self.pairs, self.n[s], self.d_state, self.pairs.gates[s]
         m, value_dim = n.shape[1:]
@@ -378,7 +379,7 @@ class DeltaGradients:
         return dx, dk
 
     def through_state(self, s: int, x: Tensor, delta: Tensor, dx: Tensor) -> None:
-        """Add to `dx` what the state before step s gives, and replace dS by its gradient."""
+        """Add the gradient through the state before step s to `dx`, and replace dS by that of this state."""
         pairs, state, scratch, m = self.pairs, self.states[s], self.scratch, x.shape[1] // 2
         if state is None:
             return
@@ -456,7 +457,7 @@ def compute_delta_gradients(
     d_beta = cut.out_of_steps(d_beta_steps, heads)
     if not needs_decay:
         return *gradients, grad.new_empty(0), grad.new_empty(0), d_beta
-    # Each step has what crosses it inside a chunk.
+    # The gradient of each step is a sum of gradients of sums inside its chunk.
     d_steps = torch.bmm(torch.cat(d_sums, dim=-1).flatten(1, 3).double(), cut.summing.mT)
     d_steps = cut.out_of_steps(d_steps.view(d_beta_steps.shape), heads)
     is_forward = reads_forward(heads).view(-1, 1)

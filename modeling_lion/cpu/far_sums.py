@@ -1,7 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The linear sum without decays over the tokens outside of a window (SPEC §13), by hand, for the CPU: O(L) time and
-memory.
+The linear sum without decays over the tokens outside of a window (SPEC §13), a hand-written O(L) kernel for the CPU.
 
     num_i = Σ_{|i-j| > w} (q_i·k_j) v_j      den_i = Σ_{|i-j| > w} q_i·k_j
 
@@ -9,9 +8,9 @@ Its gradients are sums of the same kind, with n and d the gradients of num and d
 
     dq_i = Σ_{|i-j| > w} (n_i·v_j + d_i) k_j      dk_j = Σ (v_j·n_i + d_i) q_i      dv_j = Σ (k_j·q_i) n_i
 
-The tokens of one head are cut into blocks. A block of queries sees some keys of the blocks at the ends of its window,
-one by one, and those of all blocks beyond, as the sum S of their states k vᵀ. Blocks go in segments, which stay in
-cache; one product with a matrix of zeros and ones adds up the states of a segment, for all of its blocks.
+The tokens of a head are cut into blocks. A block of queries reads the blocks at both ends of its window by masked
+scores, and all blocks beyond as a sum of states k vᵀ. A segment is a number of blocks that fit the cache; one product
+with a matrix of zeros and ones adds up the states of a segment for all of its blocks.
 
 Dimensions: m = blocks of a segment, c = tokens of a block, d, e = widths of keys and values.
 """
@@ -28,7 +27,7 @@ from ..attention.numerics import accumulation_dtype
 from .scratch import Scratch
 
 
-# Tokens in a block, and blocks in a segment.
+# Number of tokens in a block, and of blocks in a segment.
 FAR_BLOCK, SEGMENT_BLOCKS = 32, 32
 
 
@@ -39,11 +38,12 @@ FAR_BLOCK, SEGMENT_BLOCKS = 32, 32
 )
 def far_sums_without_decay(query, key, value, window):
     """
-    Numerators `(batch, heads, length, e)` and denominators `(batch, heads, length)`, float32, or float64 for float64.
+    Numerators, `(batch, heads, length, e)`, and denominators, `(batch, heads, length)`, float32, or float64 for
+    float64.
 
     Args:
         query, key: `(batch, heads, length, d)`; value: `(batch, heads, length, e)`; any strides.
-        window: tokens on each side that are left out.
+        window: number of tokens on each side that are left out.
     """
     numerator, denominator = allocate_far_sums(query, key, value, window)
     scratch = Scratch(numerator)
@@ -103,8 +103,7 @@ def far_sums_of_head(query, key, value, numerator, denominator, window, scratch)
 
 def states_behind(key, value, starts, reach, scratch) -> tuple[Tensor, Tensor]:
     """
-    Σ k_j v_jᵀ and Σ k_j over the keys behind the last blocks that each segment reads, `(segments, d, e)` and
-    `(segments, d)`.
+    Σ k_j v_jᵀ, `(segments, d, e)`, and Σ k_j, `(segments, d)`, over the keys behind the blocks of each segment.
     """
     width = key.shape[1]
     states = scratch("behind", len(starts), width, value.shape[1])
@@ -120,7 +119,7 @@ def states_behind(key, value, starts, reach, scratch) -> tuple[Tensor, Tensor]:
 
 
 def tokens_in_blocks(x: Tensor, first: int, count: int, name: str, scratch: Scratch) -> Tensor:
-    """Some blocks of `(length, d)`, in the dtype of `scratch` and 0 outside of the sequence, `(count, c, d)`."""
+    """`count` blocks of `(length, d)`, `(count, c, d)`, in the dtype of `scratch`; 0 outside of the sequence."""
     length, width = x.shape
     start, stop = first * FAR_BLOCK, (first + count) * FAR_BLOCK
     if start >= 0 and stop <= length and x.dtype == scratch.dtype:
@@ -135,7 +134,7 @@ def tokens_in_blocks(x: Tensor, first: int, count: int, name: str, scratch: Scra
 
 @lru_cache(maxsize=8)
 def far_blocks(m: int, reach: int, dtype: torch.dtype) -> Tensor:
-    """1 where a block is beyond those that the window of a block of queries touches, `(m, m + 2 reach + 1)`."""
+    """1 for blocks of keys that the window of a block of queries does not touch, `(m, m + 2 reach + 1)`."""
     query, key = torch.arange(m).unsqueeze(1), torch.arange(m + 2 * reach + 1)
     return ((key < query) | (key > query + 2 * reach)).to(dtype)
 
@@ -146,7 +145,7 @@ def save_far_inputs(ctx, inputs, output):
 
 
 def differentiate_far_sums(ctx, n, d):
-    saved = ctx.saved_tensors  # read once: under checkpointing, each read computes them again
+    saved = ctx.saved_tensors  # read once, since checkpointing recomputes them for each read
     query, key, value = (x.to(n.dtype) for x in saved)
     dtypes = [x.dtype for x in saved]
     both, with_one = torch.cat((n, d.unsqueeze(-1)), -1), pad(value, (0, 1), value=1.0)

@@ -1,17 +1,16 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The full form (SPEC §3 "parallel"), a hand-written kernel for the CPU: one length x length matrix per head. O(L²) time,
-best for short L.
+The parallel form (SPEC §3), a hand-written kernel for the CPU: one length x length matrix per head, O(L²) time.
 
     W = (q kᵀ) ∘ M        den_i = Σ_j W_ij        y_i = (W v)_i / den_i
 
-The gradients, from those of numerators and denominators, n_i and d_i (here n_i = dy_i / den_i and d_i = -n_i · y_i):
+With the gradients of numerators and denominators, n_i = dy_i / den_i and d_i = -n_i · y_i, the gradients are
 
     G_ij = (n_i · v_j + d_i) M_ij       dq = G k       dk = Gᵀ q       dv = Wᵀ n
 
 and for the log decays R = G ∘ (q kᵀ) (cpu/decay_mask.py).
 
-Some rows of W for a slice of (batch, head) pairs are computed at a time, so that they stay in cache; W is never saved.
+A tile, some rows of W for a slice of (batch, head) pairs, stays in cache; W is never saved.
 
 Dimensions: bh = (batch, head) pairs, l = length, r = rows of W in a tile, d = head_dim, e = value_dim.
 """
@@ -39,19 +38,19 @@ from .scratch import (
 )
 
 
-# Elements of W at a time: some megabytes, with the mask. With fewer, calls would cost more than the cache saves.
+# Elements of W in a tile: some megabytes, with the mask. In smaller tiles, calls cost more than the cache saves.
 MATRIX_TILE_ELEMENTS = 400_000
 
 
 class Tiles:
     """
-    How W is cut: the same for all layers of a call.
+    The tiles of W, the same for all layers of a call.
 
     Attributes:
-        chunks: number and size of the chunks that sums of log decays are relative to.
-        rows: first and last query, of each tile; a whole number of chunks.
-        pairs: (batch, head) pairs in a slice; 1 if a slice has several tiles.
-        steps: of a `ToeplitzMask`.
+        chunks: the number and the size of the chunks in which sums of log decays restart.
+        rows: the first query of each tile and the one after the last; tiles have whole chunks.
+        pairs: the number of (batch, head) pairs in a slice; 1 if a slice has several tiles.
+        steps: the distances for `ToeplitzMask`.
     """
 
     def __init__(self, query: Tensor, key: Tensor, value: Tensor):
@@ -64,7 +63,7 @@ class Tiles:
         self.scratch, self.steps = Scratch(query), None
 
     def mask(self, forward: Tensor | None, backward: Tensor | None, head_directions: str):
-        """M of a layer; `None` without decays."""
+        """The mask M of a layer; `None` without decays."""
         if forward is None:
             return None
         backward = forward if backward is forward or backward.is_set_to(forward) else backward
@@ -79,7 +78,7 @@ class Tiles:
 
 
 def multiply_(x: Tensor, mask: Tensor | None) -> Tensor:
-    """Multiply `(bh, r, l)` in place with a mask for all pairs, or for the heads of one sequence."""
+    """Multiply `(bh, r, l)` in place by a mask for all pairs, or for the heads of one sequence."""
     if mask is not None:
         (x if len(x) == len(mask) else x.view(-1, *mask.shape)).mul_(mask)
     return x
@@ -116,7 +115,7 @@ def compute_gradients_of_full_form(
     scratch = tiles.scratch
     gradients = [torch.empty_like(x) for x in (query, key, value)]
     mask = tiles.mask(forward, backward, head_directions)
-    grad_denominator = denominator if grad_denominator is None else grad_denominator  # in slices, but not read
+    grad_denominator = denominator if grad_denominator is None else grad_denominator  # sliced, but not read
     tensors = (query, key, value, grad, grad_denominator, output, denominator, *gradients)
     for s, (q, k, v, dy, d_denominator, y, den, *outs) in enumerate(slices_of_all(tiles.pairs, *tensors)):
         q, k, v = scratch.operands(q, k, v)

@@ -1,12 +1,11 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-What the hand-written kernels for the CPU share: slices that stay in cache, scratch memory, and their registration as
-operators.
+Shared code of the hand-written kernels for the CPU: slices that stay in cache, scratch memory, registration.
 
-On a CPU, elementwise operations on tensors larger than the cache, and the first touch of every fresh page of memory,
-cost more than the matrix products of linear attention. So these kernels take a slice of the (batch, head) pairs at a
-time and write intermediate results into the same scratch memory again and again. autograd cannot do that, hence the
-hand-written gradients. "bh" counts the (batch, head) pairs of a slice.
+On a CPU, elementwise operations on tensors larger than the cache, and the first use of every page of memory, cost more
+than the matrix products of linear attention. So these kernels compute one slice of the (batch, head) pairs after the
+other, and write intermediate results into the same scratch memory. autograd cannot do that, so gradients are also
+hand-written. "bh" is the number of (batch, head) pairs of a slice.
 """
 
 import math
@@ -22,23 +21,23 @@ from ..attention.numerics import accumulation_dtype, has_fast_bfloat16, has_nati
 from ..attention.plain import run_plain
 
 
-# Elements in the queries of a sequence up to which sequences are copied to be processed together (`is_short`), with
-# and without decays. Measured with batches of 8 to 128, some of 2048, and 4 to 12 heads of 16 to 64 (EPYC without
-# AVX-512, one thread): up to there, forward and backward take .04 to .95 of the time without copies, the less the
-# larger the batch (two of 70 cases 1.07 and 1.15). Above it is .6 to 2. Copies take as much memory as the inputs.
+# The most elements in the queries of a sequence for which sequences are copied and computed together (`is_short`),
+# with and without decays. Measured with batches of 8 to 128, some of 2048, and 4 to 12 heads of width 16 to 64 (EPYC
+# without AVX-512, one thread): up to this size, forward and backward take 0.04 to 0.95 of the time without copies,
+# less for larger batches (two of 70 cases 1.07 and 1.15); above, 0.6 to 2. Copies take as much memory as the inputs.
 SHORT_WITH_DECAY, SHORT_WITHOUT_DECAY = 9 * 2**11, 2**13
 logger = logging.get_logger(__name__)
 
 
 class Scratch:
     """
-    Memory by name, and matrix products in it. `scratch("scores", 4, 64, 64)` is uninitialised: it may hold what an
-    earlier call with that name left.
+    Reusable memory by name, and matrix products in it. `scratch("scores", 4, 64, 64)` is uninitialised memory, which
+    may hold data of an earlier call with that name.
 
     Attributes:
-        dtype: of sums, decays, denominators and states (`accumulation_dtype`).
-        operand_dtype: of operands of matrix products: bfloat16 for bfloat16 inputs if this CPU multiplies it natively,
-            three to four times as fast as float32 and accumulating in float32; otherwise `dtype`.
+        dtype: the dtype of sums, decays, denominators and states (`accumulation_dtype`).
+        operand_dtype: the dtype of operands of matrix products: bfloat16 for bfloat16 inputs if this CPU
+            multiplies it natively, which takes a third to a quarter of the time of float32; otherwise `dtype`.
     """
 
     def __init__(self, like: Tensor):
@@ -61,14 +60,14 @@ class Scratch:
         return view
 
     def release(self) -> None:
-        """Give the memory back, so that what follows attention in a layer finds it in cache."""
+        """Release the memory, so that the next operations of a layer find it in cache."""
         self.memory.clear()
         self.views.clear()
 
     def operand(self, name: str, x: Tensor) -> Tensor:
         """
-        `x` as an operand of several matrix products: itself, or a copy in the operand dtype. bfloat16 is also copied
-        to be contiguous, which costs less than it saves.
+        `x`, or a copy in the operand dtype, as an operand of several matrix products. A bfloat16 operand is also made
+        contiguous, which saves more time than it costs.
         """
         if x.dtype == self.operand_dtype and (not self.is_mixed or x.is_contiguous()):
             return x
@@ -77,7 +76,7 @@ class Scratch:
         return self(name, *x.shape, dtype=self.operand_dtype).copy_(x)
 
     def wide(self, name: str, x: Tensor) -> Tensor:
-        """`x` in the scratch dtype, where all its digits are needed: itself, or a copy."""
+        """`x`, or a copy in the scratch dtype, for computations that need all digits."""
         return x if x.dtype == self.dtype else self(name, *x.shape).copy_(x)
 
     def operands(self, *tensors: Tensor) -> Sequence[Tensor]:
@@ -99,15 +98,15 @@ class Scratch:
 
     def target(self, name: str, out: Tensor, is_sum: bool = False) -> Tensor:
         """
-        Memory to compute the values of `out` in: `out` itself if a matrix product can write there, or scratch memory
-        (`deliver` then copies). `is_sum`: several products are to be added up.
+        Memory for the values of `out`: `out` itself if a matrix product can write there, otherwise scratch memory,
+        which `deliver` copies to `out`. `is_sum` says that several products will be added up.
         """
         dtype = self.dtype if is_sum else self.operand_dtype
         is_possible = out.dtype == dtype and (self.is_mixed or out.is_contiguous())
         return out if is_possible else self(name, *out.shape, dtype=dtype)
 
     def deliver(self, targets: Sequence[Tensor], outs: Sequence[Tensor]) -> None:
-        """Copy what was computed in a `target` to its `out`, where they differ."""
+        """Copy each `target` to its `out` if they are different tensors."""
         for x, out in zip(targets, outs, strict=True):
             if x is not out:
                 out.copy_(x)
@@ -115,9 +114,9 @@ class Scratch:
 
 def pairs_per_slice(wanted: int, *tensors: Tensor) -> int:
     """
-    How many (batch, head) pairs of `(b, h, ...)` a slice has: about `wanted`. They are some heads of one sequence, or
-    all heads of several sequences if these are adjacent in the memory of all tensors. (With an odd number of heads,
-    one sequence at most: the directions of heads alternate within a slice.)
+    The number of (batch, head) pairs of `(b, h, ...)` in a slice, about `wanted`. A slice has some heads of one
+    sequence, or all heads of several sequences if these are adjacent in the memory of all tensors. (With an odd number
+    of heads, a slice has one sequence at most, since the directions of heads alternate within a slice.)
     """
     batch, heads = tensors[0].shape[:2]
     if heads % 2 and batch > 1:
@@ -129,8 +128,8 @@ def pairs_per_slice(wanted: int, *tensors: Tensor) -> int:
 
 def is_short(query: Tensor, has_decay: bool) -> bool:
     """
-    Whether sequences `(b, h, l, d)` are so short that slices of one sequence cost more, in calls of small operators,
-    than copies with the heads of several sequences side by side, as `pairs_per_slice` requires.
+    Whether sequences `(b, h, l, d)` are so short that calls of small operators for each sequence cost more than copies
+    in which the heads of several sequences are adjacent, as `pairs_per_slice` requires.
     """
     batch, heads, length, dim = query.shape
     is_scattered = batch > 1 and heads % 2 == 0 and query.stride(0) != heads * query.stride(1)
@@ -138,20 +137,20 @@ def is_short(query: Tensor, has_decay: bool) -> bool:
 
 
 def side_by_side(log_decay: Tensor | None, query: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-    """These tensors, or contiguous copies if `is_short`; `log_decay` is of either direction."""
+    """These tensors, or contiguous copies if `is_short`; `log_decay` is that of either direction."""
     tensors = query, *others
     is_copied = len(query) > 1 and is_short(query, log_decay is not None)
     return tuple(x.contiguous() for x in tensors) if is_copied else tensors
 
 
 def laid_out_as(like: Tensor, x: Tensor) -> Tensor:
-    """`x`, or a copy of it, with the strides that `torch.empty_like` gives a tensor like `like`, of the same shape."""
+    """`x`, or a copy, with the strides of `torch.empty_like(like)`; `like` has the same shape."""
     is_same = x.stride() == torch.empty_like(like, device="meta").stride()
     return x if is_same else torch.empty_like(like, dtype=x.dtype).copy_(x)
 
 
 def slices_of_all(pairs: int, *tensors: Tensor) -> list[Sequence[Tensor]]:
-    """The slices `(bh, ...)` of tensors `(b, h, ...)`, all of them views; `pairs` from `pairs_per_slice`."""
+    """The slices `(bh, ...)` of tensors `(b, h, ...)`, as views; `pairs` comes from `pairs_per_slice`."""
     batch, heads = tensors[0].shape[:2]
     if pairs >= batch * heads:
         return [[x.flatten(0, 1) for x in tensors]]
@@ -167,13 +166,13 @@ def first_head(s: int, pairs: int, heads: int) -> int:
 
 
 def allocate_outputs(scratch: Scratch, query: Tensor, value: Tensor, division: str) -> tuple[Tensor, Tensor]:
-    """Memory for outputs and denominators. Warns once of a dtype that this CPU is slow at."""
+    """Memory for outputs and denominators. Warns once about a dtype that is slow on this CPU."""
     if query.dtype != scratch.dtype and not has_native_product(query.dtype):
         logger.warning_once(
             f"This CPU has no matrix product in {query.dtype}: LION's kernels compute in float32, as fast as for "
             "float32 inputs. Linear layers do not: load the model with dtype=torch.float32 for speed."
         )
-    # With operands in bfloat16, a wider output would not make the gradients more exact.
+    # With bfloat16 operands, a wider output would not make gradients more exact.
     is_narrow = scratch.is_mixed and division != "deferred"
     output = torch.empty_like(value, dtype=value.dtype if is_narrow else scratch.dtype)
     return output, query.new_empty(query.shape[:3], dtype=scratch.dtype)
@@ -181,14 +180,14 @@ def allocate_outputs(scratch: Scratch, query: Tensor, value: Tensor, division: s
 
 def finish(output: Tensor, numerator: Tensor, denominator: Tensor, division: str, head_dim: int) -> None:
     """
-    Write the output of some queries, `(bh, length, e)`, or the gradients of numerators from those of outputs.
+    Divide numerators and write them to `output`, `(bh, length, e)`; or turn gradients of outputs into those of sums.
 
     Args:
         numerator: `(bh, length, e)`; may be `output` itself.
         denominator: `(bh, length)`.
     """
     if division != "deferred":
-        # A tensor in both cases: times a Python number, a product of bfloat16 would be rounded before it is stored.
+        # A tensor in both cases: with a Python number, a bfloat16 product would be rounded before it is stored.
         scale = inverse_denominator(denominator) if division == "sum" else denominator.new_full((1, 1), head_dim**-0.5)
         torch.mul(numerator, scale.unsqueeze(-1), out=output)
     elif numerator is not output:
@@ -197,10 +196,10 @@ def finish(output: Tensor, numerator: Tensor, denominator: Tensor, division: str
 
 def rounded(output: Tensor, denominator: Tensor, value: Tensor, division: str, *more: Tensor) -> tuple[Tensor, ...]:
     """
-    What an operator returns (`attention_operator`): the output in the dtype and the layout of its values, and the
-    wider output it was rounded from, if any.
+    The results of an operator (`attention_operator`): the output in the dtype and layout of the values, denominators,
+    and the output before rounding, if it is wider.
     """
-    if output.stride() != value.stride():  # it has another layout after `side_by_side`
+    if output.stride() != value.stride():  # `side_by_side` changes the layout
         output = laid_out_as(value, output)
     if output.dtype == value.dtype or division == "deferred":
         return output, denominator, denominator.new_empty(0), *more
@@ -223,7 +222,7 @@ def output_gradients(
     Args:
         grad, output: `(bh, length, e)`.
         grad_denominator, denominator: `(bh, length)`.
-        chunks: their number n and size.
+        chunks: the number n and the size of chunks.
     """
     bh, length, dim = grad.shape
     is_padded = chunks[0] * chunks[1] > length
@@ -234,7 +233,7 @@ def output_gradients(
         n[:, length:] = 0
     if division == "none":
         return n.view(-1, chunks[1], dim), None
-    if scratch.is_mixed:  # round n first: n_i · v_j + d_i cancels where v_j is near y_i
+    if scratch.is_mixed:  # round n first, since n_i · v_j + d_i cancels where v_j is near y_i
         n.copy_(scratch.operand("n", n))
     d = scratch("d", *n.shape[:-1])
     if is_padded:
@@ -251,13 +250,13 @@ def cpu_operator(
     name: str, compute: Callable, compute_gradients: Callable, plain: Callable, allocate_more: Callable | None = None
 ) -> Callable:
     """
-    The operator `lion::<name>` of a hand-written forward and backward for the CPU.
+    The operator `lion::<name>` with a hand-written forward and backward for the CPU.
 
     Args:
-        compute, compute_gradients: as in `attention_operator`; `compute` returns what is `rounded`.
+        compute, compute_gradients: as in `attention_operator`; `compute` returns the result of `rounded`.
         plain: the body (attention/plain.py) that computes the same.
         allocate_more: allocates one more tensor that `compute` returns and `compute_gradients` takes, from query, key,
-            value and forward log decay.
+            value and the forward log decay.
     """
 
     def gradients_laid_out(grad, grad_denominator, query, key, value, forward, backward, output, *others, **plan):

@@ -1,14 +1,14 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Softmax attention within a window by hand, for the CPU: O(L) time and memory, with tiles of scores that stay in cache.
+Softmax attention within a window, a hand-written kernel for the CPU: O(L) time and memory, in tiles of scores.
 
     P = softmax(s q kᵀ + B)      y = P v      e = log Σ_k exp(s q kᵀ + B)
 
     dv = Pᵀ dy      dS = P ∘ (dy vᵀ - Σ_k P ∘ dy vᵀ + de)      dq = s dS k      dk = s dSᵀ q
 
 A tile is a block of queries of some heads of one sequence, with the keys from `sliding_window` tokens before the first
-query to as many behind the last. B is 0 where a query sees a key and -inf elsewhere. Keys and values are read where
-they are, and windows overlap: so the gradients of keys and values add up over tiles. P is computed again for them.
+query to `sliding_window` tokens behind the last. B is 0 where a query sees a key and -inf elsewhere. Windows overlap,
+so the gradients of keys and values are summed over tiles. The backward recomputes P.
 
 Dimensions: h = heads of a tile, q = its queries, k = its keys, d = head_dim.
 """
@@ -27,32 +27,32 @@ from ..attention.kernels import register_kernels
 from ..attention.numerics import accumulation_dtype, save_for_backward, saved_for_backward
 from ..attention.softmax_window import LARGE_BLOCK, SMALL_BLOCK, TILE_ELEMENTS
 from ..private_apis import fused_attention_with_sums, softmax_backward_
-from ..tokens import apart, window_mask
+from ..tokens import sequence_offsets, window_mask
 from .scratch import Scratch
 
 
-# Queries in a block of torch's fused attention.
+# Number of queries in a block of torch's fused attention.
 FUSED_BLOCK = 32
 
 
 def block_size(heads: int, sliding_window: int) -> int:
     """
-    Queries in a block. Their window has block + 2 `sliding_window` keys, so smaller blocks are less work in smaller
-    products. Measured for windows of 1 to 500 tokens and 2 to 12 heads: 32 to 64 are best, within 5 %; 128 where the
-    window is much larger, or where so few heads share the cost of a call.
+    The number of queries in a block. They read block + 2 `sliding_window` keys, so smaller blocks are less work in
+    smaller products. Measured for windows of 1 to 500 tokens and 2 to 12 heads, 32 to 64 are best, within 5 %; 128 is
+    best for much larger windows, or if few heads share the cost of a call.
     """
     is_small = heads * SMALL_BLOCK * (SMALL_BLOCK + 2 * sliding_window) < TILE_ELEMENTS // 5
     return LARGE_BLOCK if is_small or sliding_window >= 256 else SMALL_BLOCK
 
 
 class Tile(NamedTuple):
-    """Where a tile is: indices of `(batch, heads, length, d)`, and what its queries see."""
+    """A tile: indices into `(batch, heads, length, d)`, and the keys that its queries see."""
 
     queries: tuple[int, slice, slice]
     keys: tuple[int, slice, slice]
     bias: Tensor  # B, (q, k)
-    is_blind: Tensor | None  # queries that see nothing, (q, 1); None if there are none
-    is_empty: bool  # none of them sees anything
+    is_blind: Tensor | None  # True for queries that see no key, (q, 1); None if there are none
+    is_empty: bool  # whether no query sees any key
 
 
 def tiles(
@@ -65,14 +65,14 @@ def tiles(
     dtype: torch.dtype,
     ranges: list[list[tuple[int, int]]] | None = None,
 ) -> Iterator[Tile]:
-    """The tiles of all queries or, by row, of those in `ranges` of indices."""
+    """The tiles of all queries, or of the queries in `ranges`, given by row."""
     batch, heads, queries, _ = query.shape
     length = key.shape[2]
     _, block = cut_evenly(queries, block_size(heads, sliding_window))
-    reach = min(sliding_window, length)  # no window reaches farther
+    reach = min(sliding_window, length)  # windows end at the ends of the sequence
     position = torch.arange(length, device=query.device)
     if cu_seqlens is not None:
-        position = position + apart(cu_seqlens, length, sliding_window)
+        position = position + sequence_offsets(cu_seqlens, length, sliding_window)
     bias_of_all = usual_bias(block, reach, dtype, query.device)
     special = special_tokens(is_real, cu_seqlens, length)
     most_heads = max(1, TILE_ELEMENTS // bias_of_all.numel())
@@ -97,7 +97,7 @@ def tiles(
 
 
 def cut_ranges(ranges: list[tuple[int, int]], block: int) -> Iterator[tuple[int, int]]:
-    """Ranges of indices in pieces of at most `block`."""
+    """Cut ranges of indices into pieces of at most `block`."""
     for first, end in ranges:
         for start in range(first, end, block):
             yield start, min(start + block, end)
@@ -105,7 +105,7 @@ def cut_ranges(ranges: list[tuple[int, int]], block: int) -> Iterator[tuple[int,
 
 @lru_cache(maxsize=8)
 def usual_bias(block: int, reach: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """B of a block without padding, `(block, block + 2 reach)`. Cached for all layers, which saves 5 % of the time."""
+    """B of a block without padding, `(block, block + 2 reach)`. The cache for all layers saves 5 % of the time."""
     token = torch.arange(block + 2 * reach, device=device)
     return bias_of(window_mask(token[:block] + reach, token, reach), dtype)
 
@@ -116,8 +116,8 @@ def bias_of(seen: Tensor, dtype: torch.dtype) -> Tensor:
 
 def special_tokens(is_real: Tensor | None, cu_seqlens: Tensor | None, length: int) -> list[list[int]] | None:
     """
-    How many tokens before each one are padding or begin a packed sequence, by row or for all rows, `length + 1`
-    numbers each: tiles without such tokens share one B. `None` if nothing is padded or packed.
+    For each token, the number of tokens before it that are padding or begin a packed sequence: `length + 1` numbers,
+    for each row or for all rows. Tiles without such tokens share one B. `None` without padding and packing.
     """
     if is_real is None and cu_seqlens is None:
         return None
@@ -130,7 +130,7 @@ def special_tokens(is_real: Tensor | None, cu_seqlens: Tensor | None, length: in
 def weights_of(
     query: Tensor, key: Tensor, tile: Tile, scaling: float, scratch: Scratch, log_sum: Tensor | None = None
 ) -> Tensor:
-    """P, `(h, q, k)`; e is written to `log_sum`, `(h, q)`."""
+    """P, `(h, q, k)`. Writes e to `log_sum`, `(h, q)`, if given."""
     weights = scratch("weights", *query.shape[:2], key.shape[1])
     if scratch.is_mixed:
         torch.add(tile.bias, scratch.product(query, key.transpose(1, 2), weights), alpha=scaling, out=weights)
@@ -138,7 +138,7 @@ def weights_of(
         torch.baddbmm(tile.bias, query, key.transpose(1, 2), alpha=scaling, out=weights)
     if log_sum is None:
         torch.softmax(weights, -1, out=weights)
-    else:  # that of the largest weight, which logsumexp would take twice as long as all of this to find
+    else:  # from the largest weight; logsumexp would take twice as long as all of this
         largest = weights.amax(-1)
         torch.softmax(weights, -1, out=weights)
         torch.sub(largest, weights.amax(-1).log_(), out=log_sum)
@@ -157,7 +157,7 @@ WINDOW_OPTIONS = "SymInt sliding_window, float scaling, SymInt first_query"
     schema=f"({WINDOW_INPUTS}, {WINDOW_OPTIONS}, bool with_log_sum) -> (Tensor, Tensor)",
 )
 def softmax_window(query, key, value, is_real, cu_seqlens, sliding_window, scaling, first_query, with_log_sum):
-    """The results of `attend_in_window`, by hand; `(0,)` instead of sums that nobody asks for."""
+    """The results of `attend_in_window`; without `with_log_sum`, the second one has the shape `(0,)`."""
     output, log_sum = allocate_results(query, value, with_log_sum)
     scratch = Scratch(query)
     by_head = output.transpose(1, 2)
@@ -182,7 +182,7 @@ def softmax_window(query, key, value, is_real, cu_seqlens, sliding_window, scali
 
 
 def is_fused(query: Tensor, key: Tensor, value: Tensor, scratch: Scratch) -> bool:
-    """Whether torch's fused attention computes what is not at the ends of a sequence, nor beside padding."""
+    """Whether torch's fused attention can compute the blocks whose windows are whole."""
     has_one_width = query.shape[-1] == value.shape[-1] and all(x.stride(-1) == 1 for x in (query, key, value))
     return has_one_width and query.dtype == scratch.operand_dtype and fused_attention_with_sums() is not None
 
@@ -191,13 +191,13 @@ def attend_to_whole_windows(
     query, key, value, is_real, cu_seqlens, sliding_window, scaling, first_query, output, log_sum
 ) -> list[list[tuple[int, int]]]:
     """
-    Fill the output `(batch, heads, queries, d)` and the sums, unless they are `(0,)`, of all blocks whose windows are
-    within the sequence and have neither padding nor borders in them: many blocks in one call of torch's fused
-    attention, which reads keys and values where they are, though windows overlap. It takes .62 to .82 of the time of
-    tiles (one thread, AVX-512, float32; 12 heads of 32 and 64, windows of 64 and 128).
+    Fill the output, `(batch, heads, queries, d)`, and the sums, unless they are `(0,)`, of all blocks whose windows
+    are whole: within the sequence, without padding and borders. One call of torch's fused attention computes many
+    blocks, on views of keys and values with overlapping windows. It takes 0.62 to 0.82 of the time of tiles (one
+    thread, AVX-512, float32; 12 heads of width 32 and 64, windows of 64 and 128).
 
     Returns:
-        By row, the ranges of queries that are left.
+        For each row, the ranges of the remaining queries.
     """
     batch, _, queries, _ = query.shape
     length = key.shape[2]
@@ -228,7 +228,7 @@ def attend_to_whole_windows(
 def whole_windows(
     queries: int, length: int, sliding_window: int, first_query: int, count: list[int] | None
 ) -> Iterator[tuple[int, int]]:
-    """Ranges of queries, of whole blocks, whose windows are whole; `count` is a row of `special_tokens`."""
+    """The ranges of queries, in blocks, whose windows are whole; `count` is a row of `special_tokens`."""
     start = max(0, sliding_window - first_query)
     start = -(-start // FUSED_BLOCK) * FUSED_BLOCK
     first = None
@@ -246,7 +246,7 @@ def whole_windows(
 
 
 def overlapping(x: Tensor, first: int, num_blocks: int, tokens: int) -> Tensor:
-    """`(h, l, d)` as blocks that begin every `FUSED_BLOCK` tokens from `first` on, `(num_blocks, h, tokens, d)`."""
+    """Blocks of `(h, l, d)` that begin every `FUSED_BLOCK` tokens from `first` on, `(num_blocks, h, tokens, d)`."""
     by_head, by_token, _ = x.stride()
     size, stride = (num_blocks, len(x), tokens, x.shape[-1]), (FUSED_BLOCK * by_token, by_head, by_token, 1)
     return x.as_strided(size, stride, x.storage_offset() + first * by_token)
@@ -303,7 +303,6 @@ def window_gradients(grad, d_log_sum, query, key, value, *others):
 
 
 def save_window_inputs(ctx, inputs, output):
-    """Saves no more than the inputs."""
     *tensors, ctx.sliding_window, ctx.scaling, ctx.first_query, _ = inputs
     save_for_backward(ctx, *tensors)
     ctx.set_materialize_grads(False)

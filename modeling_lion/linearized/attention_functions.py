@@ -1,11 +1,11 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The attention functions of encoders that became linear (linearize.py): `attn_implementation` `"lion"`, which chooses
-the form, and `"lion_parallel"`, `"lion_chunk"`, `"lion_rnn"`.
+The attention functions of linearized models: `attn_implementation` `"lion"`, which chooses the form, and
+`"lion_parallel"`, `"lion_chunk"`, `"lion_rnn"`.
 
-Each row is computed by its own number of real tokens. A row of at most `lion_exact_length` gets what "sdpa" gives, to
-the bit; a longer one is linear in the modules that have a branch for it (branch.py). Values that cannot be read,
-as in compiled and exported graphs, leave the choice to the length of the batch, padding included.
+The number of real tokens of a row decides how it is computed. A row of at most `lion_exact_length` tokens gets the
+result of "sdpa", to the bit. A longer row gets linear attention in the modules that have a branch (branch.py). In
+compiled and exported graphs, which cannot read the mask, the length of the batch decides, padding included.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ from .lion_local import (
 from .model_inputs import note_borders
 
 
-# Forms of attention by the name of `attn_implementation`.
+# The form of attention for each value of `attn_implementation`.
 LINEARIZED_FORMS = {"lion": "auto", "lion_parallel": "parallel", "lion_chunk": "chunk", "lion_rnn": "rnn"}
 
 
@@ -55,26 +55,26 @@ def linearized_attention(
     **kwargs,
 ) -> tuple[Tensor, Tensor | None]:
     """
-    An attention function of transformers, with its arguments.
+    The attention function of linearized models, with the arguments of transformers' attention functions.
 
     Args:
         module: an attention module of a model from `linearize`.
         query: `(batch, heads, length, head_dim)`, any float dtype; key, value: `(batch, key_value_heads, length,
             head_dim)`.
-        attention_mask: of `linearized_mask`, or as `read_mask` takes it.
-        scaling: of the scores.
-        dropout: probability of dropping a weight, in rows that are linear a mixed value.
-        cu_seq_lens_q: borders of packed sequences, each of which is on its own, as in `Tokens`.
+        attention_mask: from `linearized_mask`, or any mask that `read_mask` supports.
+        scaling: scaling of the scores.
+        dropout: probability of dropping an attention weight, or in linear rows an element of the output.
+        cu_seq_lens_q: borders of packed sequences, which do not see each other, as in `Tokens`.
         output_attentions: whether to return the weights, in quadratic time.
         form: a value of `LINEARIZED_FORMS`.
-        kwargs: of transformers' own function.
+        kwargs: arguments of transformers' own function.
 
     Returns:
-        `(batch, length, heads, head_dim)` in the dtype of `value`; the weights `(batch, heads, length, length)` or
-        `None`.
+        The output, `(batch, length, heads, head_dim)`, in the dtype of `value`, and the weights, `(batch, heads,
+        length, length)`, or `None`.
 
     Raises:
-        ValueError: if a longer row has a mask that is neither padding nor packing, or packed rows are to have weights.
+        ValueError: if a longer row has a mask that is neither padding nor packing, or for weights of packed rows.
     """
     branch = module.lion
     if output_attentions is None:
@@ -100,16 +100,16 @@ def attend_rows(
     output_attentions: bool,
     **options,
 ) -> tuple[Tensor, Tensor | None]:
-    """`linearized_attention` for one sequence in each row, or for the packed ones of a mask of blocks."""
+    """`linearized_attention` for one sequence in each row, or for sequences that the mask separates."""
     longest_exact, inputs = branch.config.lion_exact_length, (query, key, value)
     reach = window_reach(module.config, options.get("sliding_window"))
     exact = partial(exact_attention, module, output_attentions=output_attentions, **options)
-    is_full = isinstance(branch, KeptAttention) and reach is None  # softmax over all, whatever the mask is
+    is_full = isinstance(branch, KeptAttention) and reach is None  # softmax over all tokens, for any mask
     if is_full or fits_for_all(query.shape[2], longest_exact):
         return exact(*inputs, attention_mask)
     tokens = Tokens()
     if attention_mask is not None:
-        tokens = read_mask(attention_mask, query.shape[0], has_window(options))  # `len` would fix it in a graph
+        tokens = read_mask(attention_mask, query.shape[0], has_window(options))  # `len` would specialize a graph
     if tokens.cu_seqlens is not None:
         attend = partial(attend_rows, module, branch, form=form, output_attentions=output_attentions, **options)
         return attend_packed(attend, *inputs, tokens)
@@ -132,7 +132,7 @@ def attend_rows(
 
 
 def has_window(options: dict) -> bool:
-    """Whether a module asks for a window, by the options that it gives to attention."""
+    """Whether the options of an attention module include a window."""
     return options.get("sliding_window") is not None
 
 
@@ -145,7 +145,7 @@ def exact_attention(
     output_attentions: bool = False,
     **options,
 ) -> tuple[Tensor, Tensor | None]:
-    """What the encoder computes, by "sdpa" or else "eager", and, if wanted, the weights by "eager"."""
+    """The encoder's own attention, by "sdpa" if supported, otherwise by "eager"; "eager" computes the weights."""
     mask, output = attention_mask, None
     if mask is None or mask.dim() == 2:
         reach = window_reach(module.config, options.get("sliding_window"))
@@ -172,7 +172,7 @@ def linear_attention(
     dropout: float,
     **others,
 ) -> tuple[Tensor, Tensor | None]:
-    """The linear attention of a branch, for longer rows."""
+    """The linear attention of a branch, for rows longer than `lion_exact_length`."""
     query, key, value = by_query_head(query, key, value)
     if is_exporting_a_choice():
         reach = window_reach(branch.config, others.get("sliding_window"))
@@ -192,25 +192,25 @@ def kept_attention(
     output_attentions: bool,
     **options,
 ) -> tuple[Tensor, Tensor | None]:
-    """Softmax in the window of a module, for longer rows: in linear time, but for what only transformers computes."""
+    """Softmax in the window of a module, for longer rows; in linear time, except for what needs transformers."""
     if output_attentions or options["dropout"] > 0 or options.get("softcap") is not None:
         return exact_attention(module, query, key, value, tokens.is_real, output_attentions, **options)
-    # Padding counts in a window of transformers.
+    # Windows of transformers count padded tokens.
     tokens = replace(tokens, order=None)
     return windowed(query, key, value, tokens, reach, options["scaling"], options.get("s_aux")), None
 
 
 def window_reach(config: PreTrainedConfig, sliding_window: int | None) -> int | None:
     """
-    How many tokens a module sees on each side, from what it passes as `sliding_window`; `None` without a window, and
-    for models of which this is not known: their masks have the window in them.
+    The number of tokens that a module sees on each side, from the `sliding_window` that it passes. `None` without a
+    window, and for models that are not in `ADDED_TO_WINDOW`: their masks include the window.
     """
     added = ADDED_TO_WINDOW.get(config.model_type.removeprefix("lion-"))
     return None if sliding_window is None or added is None else sliding_window - added
 
 
 def attend_packed(attend: Callable, query: Tensor, key: Tensor, value: Tensor, tokens: Tokens) -> tuple[Tensor, None]:
-    """`attend` of each packed sequence, as a row of its own; 0 at padded tokens."""
+    """Call `attend` on each packed sequence as a row of its own; padded tokens get 0."""
     if attend.keywords["output_attentions"]:
         raise ValueError("Packed rows have no attention weights: run the sequences one by one.")
     inputs = [x.transpose(1, 2).flatten(0, 1) for x in (query, key, value)]
@@ -233,18 +233,19 @@ def linearized_mask(
     **kwargs,
 ) -> Tensor | None:
     """
-    A mask function of transformers, with its arguments.
+    The mask function of linearized models, with the arguments of transformers' mask functions.
 
     Args:
-        attention_mask: which keys are real, `(batch, keys)`, bool; `None` for all.
-        local_size: tokens seen on each side; `None` in layers of full attention.
-        use_vmap: whether the caller added a mask of its own.
+        attention_mask: False for padded keys, `(batch, keys)`, bool; `None` if all are real.
+        local_size: number of tokens that a query sees on each side; `None` in layers of full attention.
+        use_vmap: whether the caller added a mask function of its own.
 
     Returns:
-        The mask of "sdpa", `(batch, 1, queries, keys)` or `None`, where all rows are exact, or the mask is more than
-        padding and a known window; else which keys are real, `(batch, keys)`, `None` where all are known to be.
+        The mask of "sdpa", `(batch, 1, queries, keys)` or `None`, if all rows are exact or the mask is more than
+        padding and a known window. Otherwise False for padded keys, `(batch, keys)`, or `None` if all are known to be
+        real.
     """
-    # Modules of a part have the configuration of the part, which lacks the field.
+    # Modules of a part of a model have the configuration of the part, which lacks the field.
     is_exact = fits_for_all(kv_length, getattr(config, "lion_exact_length", 0))
     has_dense_window = local_size is not None and window_reach(config, local_size) is None
     if not (is_exact or has_dense_window or use_vmap):
@@ -256,17 +257,17 @@ def linearized_mask(
 
 def attention_of_part(module: nn.Module, *inputs, form: str, **kwargs) -> tuple[Tensor, Tensor | None]:
     """
-    `linearized_attention` of the code that made the module's part: several models of one process may come with code of
-    their own, beside their weights, and names of attention functions are for all of them.
+    Call the `linearized_attention` of the code that made the part `lion` of the module. Several models of one process
+    may have their own code beside their weights, but names of attention functions belong to the process.
 
     Raises:
-        ValueError: if the module is of no model from `linearize`.
+        ValueError: if the module does not belong to a model from `linearize`.
     """
     function = getattr(getattr(module, "lion", None), "attention_function", None)
     if function is None:
         raise ValueError(
-            f"{type(module).__name__} has no part of LION, and would stay softmax in silence: load what was saved "
-            "with AutoModel or the class that its config.json names, call `modeling_lion.linearize(model)`, or use "
+            f"{type(module).__name__} has no part `lion`, and would silently stay softmax: load what was saved with "
+            "AutoModel or the class that its config.json names, call `modeling_lion.linearize(model)`, or use "
             '`attn_implementation="sdpa"`.'
         )
     return function(module, *inputs, form=form, **kwargs)
@@ -274,7 +275,7 @@ def attention_of_part(module: nn.Module, *inputs, form: str, **kwargs) -> tuple[
 
 for _part in (LinearBranch, KeptAttention):
     _part.attention_function = staticmethod(linearized_attention)
-# For all models of this process.
+# These names apply to all models of the process.
 for _name, _linearized_form in LINEARIZED_FORMS.items():
     AttentionInterface.register(_name, partial(attention_of_part, form=_linearized_form))
     AttentionMaskInterface.register(_name, linearized_mask)

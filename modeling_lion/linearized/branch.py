@@ -1,11 +1,13 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-What LION adds to an attention module of another encoder (SPEC §13): feature maps, the gate of the window, decays.
+The parts that LION adds to an attention module of another encoder (SPEC §13): feature maps, a gate and decays.
 
     y_i = (Σ_{|i-j| ≤ w} exp(s q_i·k_j) v_j + exp(g_i) Σ_{|i-j| > w} φ(q_i)·φ(k_j) M_ij v_j) / (the same with v = 1)
 
-The module's own projections, norms and rotations stay: q, k and v are what it gives to transformers' attention
-interface.
+The module keeps its own projections, norms and rotations: q, k and v are the tensors that it passes to transformers'
+attention interface. The gated delta rule (SPEC §14) can replace the sum. It reads all tokens, F forward, B backward:
+
+    y_i = (1 - a_i) Σ_{|i-j| ≤ w} softmax_j(s q_i·k_j) v_j + a_i (F_i + B_i)        a_i = sigmoid(g_i)
 """
 
 import math
@@ -20,29 +22,31 @@ from transformers import initialization as init
 from configuration_lion.registry import FEATURE_MAPS, find_mixer
 
 from ..attention.decay_mask import LogDecay, check_decay_shape, decay_mask_rows, finite_log_decay, over_tokens
+from ..attention.delta import delta_both_ways
 from ..attention.far_sums import far_sums
 from ..attention.lion_attention import lion_attention
 from ..attention.numerics import divide, smallest_denominator, without_autocast
 from ..attention.softmax_window import dense_window_mask, sliding_attention
+from ..mixers.delta import unit_length
 from ..mixers.feature_map import Hedgehog
 from ..mixers.mixer import init_own_weights
 from ..sequence.tiles import can_be_cut, cut_into_tiles, in_tiles
 from ..tokens import Tokens
 
 
-# Added to the gate to have one branch alone. A token that sees none beyond its window keeps the window.
+# Added to the gate to use one of the two sums alone. A token without tokens beyond its window keeps the window.
 BRANCHES = {"both": 0.0, "window": -60.0, "linear": 60.0}
 
 
 def bounded_exp(x: Tensor) -> Tensor:
-    """exp(x) up to some 2, then less; at most 1 + e⁴, so that features of every dtype can have it as a factor."""
+    """About exp(x) for x up to 2, and at most 1 + e⁴, so that it can be a factor of features in every dtype."""
     return torch.sigmoid(x - 4) * (1 + math.exp(4))
 
 
 class QueryFeatures(Hedgehog):
     """
-    Hedgehog's features times the mean of what their softmax has divided by, bounded: how large the scores of a query
-    are says how much it sees beyond its window.
+    Hedgehog's features, times the bounded mean of the exponentials in their softmax: a query with larger scores sees
+    more beyond its window.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -53,7 +57,7 @@ class QueryFeatures(Hedgehog):
 
 
 class KeyFeatures(Hedgehog):
-    """Hedgehog's features times exp(w_h·k_j), bounded: of some tokens, such as CLS, every query sees more."""
+    """Hedgehog's features, times the bounded exp(w_h·k_j): every query sees more of some tokens, such as CLS."""
 
     def __init__(self, num_heads: int, head_dim: int):
         super().__init__(num_heads, head_dim)
@@ -67,16 +71,15 @@ class KeyFeatures(Hedgehog):
 @dataclass
 class LocalWindow:
     """
-    Softmax over near tokens, and what joins it with the linear sum over the others. With e_i, the logarithm of the
-    window's denominator (attention/softmax_window.py), the window's share of the output is sigmoid(e_i - g_i - log
-    den_i).
+    Softmax over near tokens, joined with the linear sum over the others. The window's share of the output is
+    sigmoid(e_i - g_i - log den_i), where e_i is the log-sum-exp of the window's scores (attention/softmax_window.py).
 
     Attributes:
         query, key, value: `(batch, heads, length, head_dim)`, before the feature map.
         gate: g, `(batch, heads, length)`.
-        tokens: without padding between real ones.
-        reach: how many tokens a head sees on each side.
-        scaling: s, of the scores q·k; `None` for D^-½.
+        tokens: the tokens, without padding between real ones.
+        reach: number of tokens in the window on each side.
+        scaling: s, the scaling of the scores q·k; `None` for D^-½.
     """
 
     query: Tensor
@@ -96,37 +99,47 @@ class LocalWindow:
         The output, `(batch, heads, length, head_dim)`, in the dtype of the values.
 
         Args:
-            numerator, denominator: of the linear sum, `(batch, heads, length, head_dim)` and `(..., 1)`.
+            numerator, denominator: the linear sum, `(batch, heads, length, head_dim)` and `(..., 1)`.
         """
-        near, log_sum = sliding_attention(
-            self.query,
-            self.key,
-            self.value,
-            sliding_window=self.reach,
-            scaling=self.scaling,
-            tokens=self.tokens,
-            with_log_sum=True,
-        )
-        # The logarithm of the ratio of both denominators: neither overflows, and either may be 0.
+        near, log_sum = self.near()
+        # The logarithm of the ratio of both denominators does not overflow, and either may be 0.
         denominator = at_least_smallest(denominator)
         ratio = (log_sum - self.gate.to(log_sum.dtype)).unsqueeze(-1) - denominator.log()
-        near = near.transpose(1, 2).to(ratio.dtype)
         factor = (-ratio).sigmoid() / denominator
-        return torch.addcmul(near * ratio.sigmoid(), numerator, factor).to(self.value.dtype)
+        return torch.addcmul(near.to(ratio.dtype) * ratio.sigmoid(), numerator, factor).to(self.value.dtype)
+
+    def near(self) -> tuple[Tensor, Tensor]:
+        """Softmax within the window, `(batch, heads, length, head_dim)`, and the log-sum-exp of its scores."""
+        options = {"sliding_window": self.reach, "scaling": self.scaling, "tokens": self.tokens}
+        near, log_sum = sliding_attention(self.query, self.key, self.value, with_log_sum=True, **options)
+        return near.transpose(1, 2), log_sum
+
+    def mix(self, read: Tensor) -> Tensor:
+        """The output, given that of the delta rule, `read`, `(batch, heads, length, head_dim)`."""
+        return torch.lerp(self.near()[0].to(read.dtype), read, self.share(read.dtype)).to(self.value.dtype)
+
+    def mix_weights(self, weights: Tensor, queries: Tensor | slice = slice(None)) -> Tensor:
+        """The attention weights of some queries, given those of the delta rule in the same shape."""
+        near = self.weights(torch.zeros_like(weights), queries)
+        return torch.lerp(near, weights, self.share(weights.dtype)[:, :, queries])
+
+    def share(self, dtype: torch.dtype) -> Tensor:
+        """The share a of the delta rule in the output, `(batch, heads, length, 1)`."""
+        return self.gate.to(dtype).sigmoid().unsqueeze(-1)
 
     def weights(self, linear: Tensor, queries: Tensor | slice = slice(None)) -> Tensor:
         """
-        The weights of all tokens in the outputs of some, by default all, `(batch, heads, queries, length)`.
+        The attention weights of some queries, by default all, `(batch, heads, queries, length)`.
 
         Args:
-            linear: undivided weights of the linear sum, in the same shape; those of near tokens do not count.
-            queries: indices of the outputs.
+            linear: undivided weights of the linear sum, in the same shape; those of near tokens are ignored.
+            queries: the tokens that are queries, as an index.
         """
         seen = dense_window_mask(self.query[:, 0], self.reach, self.tokens, queries)
         linear = linear.masked_fill(seen, 0)
         query, key, gate = (x.to(linear.dtype) for x in (self.query, self.key, self.gate))
         scores = self.scaling * query[:, :, queries] @ key.transpose(-1, -2)
-        # Masked before exp: far from the window it may overflow, and its gradient would be NaN.
+        # Masked before exp, which may overflow outside of the window, so that its gradient would be NaN.
         scores = torch.where(seen, scores - gate[:, :, queries, None], -torch.inf)
         log_linear = at_least_smallest(linear.sum(-1, keepdim=True)).log()
         largest = torch.maximum(scores.amax(-1, keepdim=True), log_linear).detach()
@@ -139,7 +152,7 @@ def at_least_smallest(denominator: Tensor) -> Tensor:
 
 
 class KeptAttention(nn.Module):
-    """Marks an attention module that keeps softmax, beside others that became linear. It has no weights."""
+    """Marks an attention module of a linearized model that keeps softmax. It has no weights."""
 
     def __init__(self, config: PreTrainedConfig):
         super().__init__()
@@ -151,15 +164,15 @@ class LinearBranch(nn.Module):
     The linear attention of one attention module.
 
     Args:
-        config: of the encoder, with the fields of `LinearizedConfig`.
-        num_heads, head_dim: of the queries.
+        config: the configuration of the encoder, with the fields of `LinearizedConfig`.
+        num_heads, head_dim: number and dimension of the query heads.
     """
 
     def __init__(self, config: PreTrainedConfig, num_heads: int, head_dim: int):
         super().__init__()
         self.config = config
         self.window = config.lion_window
-        self.branches = "both"  # of `BRANCHES`
+        self.branches = "both"  # a name in `BRANCHES`
         if config.lion_feature_map == "scaled_hedgehog":
             self.query_map, self.key_map = QueryFeatures(num_heads, head_dim), KeyFeatures(num_heads, head_dim)
         elif FEATURE_MAPS[config.lion_feature_map].is_learnt:  # different weights for queries and keys
@@ -169,13 +182,15 @@ class LinearBranch(nn.Module):
             self.query_map, self.key_map = FEATURE_MAPS[config.lion_feature_map].function, None
         self.gate = nn.Parameter(torch.empty(num_heads, head_dim)) if self.window else None
         self.gate_bias = nn.Parameter(torch.empty(num_heads)) if self.window else None
-        self.decay: nn.Module | None = find_mixer(config.lion_mixer).decay_of_keys(num_heads, head_dim)
+        mixer = find_mixer(config.lion_mixer)
+        self.corrects = "beta" in mixer.needs  # whether the delta rule replaces the sum
+        self.decay: nn.Module | None = mixer.decay_of_keys(num_heads, head_dim)
 
     @torch.no_grad()
     def start(self, scaling: float | None = None) -> None:
         """
-        Set the initial weights: features like those of softmax with this scaling of the scores (by default that of
-        the head's dimension), a gate that favours neither sum, and decays that reach far.
+        Set the initial weights: features close to softmax with this scaling of the scores (by default `head_dim **
+        -0.5`), a gate of 0, and decays with long half-lives.
         """
         if self.gate is not None:
             init.zeros_(self.gate)
@@ -205,13 +220,14 @@ class LinearBranch(nn.Module):
         """
         Args:
             query, key, value: `(batch, heads, length, head_dim)`, in one dtype.
-            tokens: with their `order`; `None` if all are real.
-            scaling: of the scores q·k.
+            tokens: the tokens, with their `order`; `None` if all are real.
+            scaling: scaling of the scores q·k; `None` for `head_dim ** -0.5`.
             form: `"auto"`, `"parallel"`, `"chunk"` or `"rnn"`.
             output_attentions: whether to return the weights, in quadratic time.
 
         Returns:
-            The output `(batch, length, heads, head_dim)`, and the weights `(batch, heads, length, length)` or `None`.
+            The output, `(batch, length, heads, head_dim)`, and the weights, `(batch, heads, length, length)`, or
+            `None`.
         """
         tokens = Tokens() if tokens is None else tokens
         query, key, value = (tokens.reordered(x, 2) for x in (query, key, value))
@@ -235,6 +251,12 @@ class LinearBranch(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """`forward` without padding between real tokens; the output is `(batch, heads, length, head_dim)`."""
         inputs, log_decay, window = self.prepare(query, key, value, tokens, scaling)
+        if self.corrects:
+            output, weights = self.read(inputs, key, value, log_decay, "eager" if needs_weights else form)
+            if weights is None:
+                return output.to(value.dtype) if window is None else window.mix(output), None
+            weights = (weights if window is None else window.mix_weights(weights)).to(value.dtype)
+            return weights @ value, weights
         if window is None:
             form = "eager" if needs_weights else form
             return lion_attention(*inputs, value, LogDecay(log_decay, log_decay), form=form)
@@ -246,19 +268,28 @@ class LinearBranch(nn.Module):
             return window.join(*sums), None
         _, linear = lion_attention(*inputs, value, LogDecay(log_decay, log_decay), form="eager", returns_sums=True)
         weights = window.weights(linear).to(value.dtype)
-        return weights @ value, weights  # from the weights, so that they have gradients
+        return weights @ value, weights  # computed from the weights, so that these have a gradient
+
+    def read(
+        self, features: list[Tensor], key: Tensor, value: Tensor, log_decay: Tensor, form: str
+    ) -> tuple[Tensor, Tensor | None]:
+        """The output of the delta rule, and, for "eager", its weights."""
+        beta = self.decay.beta(key.transpose(1, 2))
+        return delta_both_ways(*features, value, log_decay, beta, form=form)
 
     def prepare(
         self, query: Tensor, key: Tensor, value: Tensor, tokens: Tokens, scaling: float | None
     ) -> tuple[list[Tensor], Tensor | None, LocalWindow | None]:
-        """The features of queries and keys, `(batch, heads, length, features)`, the log decays and the window."""
+        """The features of queries and keys, `(batch, heads, length, features)`, log decays, and the window."""
         maps = (self.query_map, query), (self.key_map or self.query_map, key)
         features = [features_of(x.transpose(1, 2), feature_map) for feature_map, x in maps]
+        if self.corrects:
+            features = [unit_length(x) for x in features]
         log_decay = None
         if self.decay is not None:
             log_decay = self.decay(key.transpose(1, 2))
             check_decay_shape(f"{type(self.decay).__name__}.forward", log_decay, *key.shape[:3])
-        # A fixed decay stays a number per head: padding is outside of the real tokens.
+        # A fixed decay stays one number per head: padding is not between real tokens.
         is_fixed = log_decay is not None and log_decay.dim() == 1
         features[1], folded = tokens.fold(features[1], None if is_fixed else log_decay)
         log_decay = log_decay if is_fixed else folded
@@ -275,11 +306,14 @@ class LinearBranch(nn.Module):
         self, query: Tensor, key: Tensor, tokens: Tokens, scaling: float | None, queries: Tensor
     ) -> Tensor:
         """
-        The weights of all tokens in the outputs of some, `(batch, heads, queries, length)`, in time that grows with
-        their number: distillation compares so many. No padding is between real tokens.
+        The attention weights of some queries, `(batch, heads, queries, length)`, for distillation, in time
+        proportional to their number. There is no padding between real tokens.
         """
         with without_autocast(query):
             inputs, log_decay, window = self.prepare(query, key, key, tokens, scaling)
+            if self.corrects:  # a row of the inverse needs the whole matrix
+                linear = self.read(inputs, key, key, log_decay, "eager")[1][:, :, queries]
+                return linear if window is None else window.mix_weights(linear, queries)
             linear = inputs[0][:, :, queries] @ inputs[1].transpose(-1, -2)
             if log_decay is not None:
                 decays = finite_log_decay(LogDecay(log_decay, log_decay), query)
@@ -290,7 +324,7 @@ class LinearBranch(nn.Module):
 
 
 def features_of(x: Tensor, feature_map: Callable[[Tensor], Tensor]) -> Tensor:
-    """φ of `(batch, length, heads, head_dim)`; in tiles of tokens, whose intermediate results stay in cache."""
+    """Apply φ to `(batch, length, heads, head_dim)`, in tiles of tokens if that is faster."""
     if not can_be_cut(x):
         return feature_map(x)
     batch, length = x.shape[:2]

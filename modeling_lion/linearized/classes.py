@@ -1,8 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Classes of encoders that became linear, made by name from those of transformers when one is asked for:
-`LionBertConfig` (`model_type` "lion-bert"), `LionBertModel`, `LionBertForMaskedLM`, … A model type of its own keeps
-others from loading such weights as softmax by mistake. So has a model of several parts of which some are linear.
+Classes of linearized models, made on demand from the classes of transformers: `LionBertConfig` (`model_type`
+"lion-bert"), `LionBertModel`, `LionBertForMaskedLM`, … Their own model type prevents other programs from loading the
+weights as softmax by mistake. A model of several parts also gets such a class if some of its parts are linear.
 """
 
 from importlib import import_module
@@ -11,6 +11,7 @@ from inspect import currentframe
 import torch
 import transformers
 from huggingface_hub.dataclasses import strict
+from torch import nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping, register_checkpoint_conversion_mapping
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -20,26 +21,21 @@ from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
 
 from ..attention.numerics import accumulation_dtype
-from ..private_apis import (
-    model_mappings,
-    register_recorded_outputs,
-    replace_registered_configs,
-    saves_adapter_alone,
-)
+from ..private_apis import model_mappings, register_recorded_outputs, replace_registered_configs
 from .attention_functions import LINEARIZED_FORMS
 from .branch import KeptAttention, LinearBranch
 from .config import PREFIX, LinearizedConfig, parts_of
-from .model_inputs import read_table_again, with_tokens
+from .model_inputs import make_positions_cyclic, with_tokens
 
 
 class LinearizedModel(PreTrainedModel):
-    """What encoders with LION inside share; the class of transformers comes behind it."""
+    """The base class of linearized models; each also inherits from its class of transformers."""
 
     def __init__(self, config: PreTrainedConfig, *inputs, **kwargs):
         form = config._attn_implementation
-        if config.lion_layers is None:  # its parts know which of them are linear
+        if config.lion_layers is None:  # a model of several parts, whose configurations say which are linear
             config._attn_implementation = None if form in LINEARIZED_FORMS else form
-        # Modules of a part would choose for themselves, and stay softmax; what the caller has chosen for one stays.
+        # Parts without a choice of the caller become "lion"; transformers would choose softmax for them.
         for part, name in [(part, part._attn_implementation) for part in parts_of(config)]:
             part._attn_implementation = name if config.lion_layers is None else name or "lion"
         super().__init__(config, *inputs, **kwargs)
@@ -49,7 +45,6 @@ class LinearizedModel(PreTrainedModel):
                 become_linear(part, form or "lion")
             if not parts:
                 raise ValueError(f"`lion_layers` is None, and no part of this {type(self).__name__} is linear.")
-        name_classes(self)
         install_branches(self)
         self.post_init()
 
@@ -61,7 +56,7 @@ class LinearizedModel(PreTrainedModel):
         return super().get_correct_attn_implementation(requested_attention, is_init_check)
 
     def set_attn_implementation(self, attn_implementation: str | dict, allow_all_kernels: bool = False) -> None:
-        """`PreTrainedModel.set_attn_implementation`; of several parts, those that are linear take a form of LION."""
+        """`PreTrainedModel.set_attn_implementation`. Forms of LION apply to the linear parts of a model."""
         if self.config.lion_layers is not None or attn_implementation not in tuple(LINEARIZED_FORMS):
             super().set_attn_implementation(attn_implementation, allow_all_kernels)
             return
@@ -74,7 +69,7 @@ class LinearizedModel(PreTrainedModel):
         `nn.Module.state_dict`.
 
         Raises:
-            ValueError: if `save_pretrained` asks for it, of a whole that would be loaded with softmax in this part.
+            ValueError: if `save_pretrained` saves a whole model that would load with softmax in this part.
         """
         if prefix:
             check_whole(self, prefix[:-1])
@@ -84,10 +79,10 @@ class LinearizedModel(PreTrainedModel):
         made, arguments, *state = super().__reduce_ex__(protocol)
         if type(self) is not MODEL_CLASSES.get(self.source_class):
             return made, arguments, *state
-        return empty_model, (self.source_class,), *state  # the class itself may not be found by its name
+        return empty_model, (self.source_class,), *state  # pickle may not find the class by its name
 
     def initialize_weights(self):
-        # Parts of a model are of transformers' classes, which do not know a branch. Loaded weights stay.
+        # Parts of a model have transformers' classes, which do not initialise a branch. Loaded weights stay.
         super().initialize_weights()
         for module in self.modules():
             if isinstance(module, LinearBranch):
@@ -95,13 +90,13 @@ class LinearizedModel(PreTrainedModel):
 
 
 def empty_model(source_class: type[PreTrainedModel]) -> LinearizedModel:
-    """Without a state, for pickle and copies."""
+    """A model without a state, for pickle and copies."""
     model_class = linearized_model_class(source_class)
     return model_class.__new__(model_class)
 
 
 def models_inside(model: PreTrainedModel) -> dict[str, PreTrainedModel]:
-    """By name, the models inside a model that have a configuration other than those around them."""
+    """The models inside a model, by name, whose configuration differs from those of the models around them."""
     found = {name: x for name, x in model.named_modules() if isinstance(x, PreTrainedModel)}
     around = lambda name: (
         x for whole, x in found.items() if name.startswith(f"{whole}." if whole else "") and x is not found[name]
@@ -113,46 +108,47 @@ def models_inside(model: PreTrainedModel) -> dict[str, PreTrainedModel]:
 
 def become_linear(model: PreTrainedModel, form: str, scalings: dict[str, float] | None = None) -> None:
     """
-    Change the class of a model whose configuration says that it is linear, and add its branches.
+    Change the class of a model whose configuration has `lion_layers`, and add its branches.
 
     Args:
-        form: an `attn_implementation`.
-        scalings: as `install_branches` takes them.
+        form: the `attn_implementation` to set.
+        scalings: as in `install_branches`.
     """
     name_classes(model)
     install_branches(model, scalings)
     model.set_attn_implementation(form)
 
 
+def name_class(model: nn.Module) -> None:
+    """Give a model of transformers its linearized class, whose forward reads the tokens."""
+    if isinstance(model, PreTrainedModel) and not isinstance(model, LinearizedModel):
+        model.__class__ = linearized_model_class(type(model))
+
+
 def name_classes(model: PreTrainedModel) -> None:
-    """Give a model, its base model and its configuration the classes of linear ones."""
-    for one in {model, model.base_model}:
-        if isinstance(one, PreTrainedModel) and not isinstance(one, LinearizedModel):
-            one.__class__ = linearized_model_class(type(one))  # whose forward looks at its tokens
+    """Give a model, its base model and its configuration the classes of linearized models, for saving."""
+    name_class(model)
+    name_class(model.base_model)
     if not isinstance(model.config, LinearizedConfig):
         model.config.__class__ = linearized_config_class(type(model.config))
 
 
 def check_whole(part: LinearizedModel, name: str) -> None:
     """
-    Raise a ValueError if a model of transformers is being saved that would be loaded with softmax in a linear part:
-    transformers builds parts by the configuration of the whole, often by fixed classes.
+    Raise a ValueError if `save_pretrained` saves a model of transformers that would load with softmax in a linear
+    part: transformers builds the parts by the configuration of the whole, often by fixed classes.
     """
     frame = currentframe()
     while frame is not None and frame.f_code is not PreTrainedModel.save_pretrained.__code__:
         frame = frame.f_back
     whole = None if frame is None else frame.f_locals["self"]
-    if (
-        whole is None
-        or isinstance(whole, LinearizedModel)
-        or saves_adapter_alone(whole)
-        or part not in set(whole.modules())
-    ):
+    saves_adapter = hasattr(whole, "peft_config")
+    if whole is None or isinstance(whole, LinearizedModel) or saves_adapter or part not in set(whole.modules()):
         return
     try:
         with torch.device("meta"):
             made = type(whole)(type(whole.config).from_dict(whole.config.to_dict()))
-    except Exception:  # of a class of somebody else, which loads in another way
+    except Exception:  # a class of another package, which may load in another way
         return
     if not isinstance(dict(made.named_modules()).get(name), LinearizedModel):
         raise ValueError(
@@ -164,11 +160,11 @@ def check_whole(part: LinearizedModel, name: str) -> None:
 
 def install_branches(model: PreTrainedModel, scalings: dict[str, float] | None = None) -> None:
     """
-    Add LION's part to every attention module of `config.lion_layers`, on the device and in the dtype of the module.
+    Add a part named `lion` to every attention module of `config.lion_layers`, on its device and in its dtype.
 
     Args:
-        scalings: by name of the module, of its scores, to start new heads with; `None` leaves the weights to
-            transformers.
+        scalings: the scaling of scores, by name of the module, to initialise new branches with; `None` leaves the
+            weights to transformers.
 
     Raises:
         ValueError: if the configuration names a module that the model does not have.
@@ -191,20 +187,21 @@ def install_branches(model: PreTrainedModel, scalings: dict[str, float] | None =
             if module.lion.decay is not None:
                 module.lion.decay.to(accumulation_dtype(like.dtype))
             module.lion.train(module.training)
-    if any(isinstance(x, LinearBranch) and x.decay is not None for x in model.modules()):  # SPEC §5: they stay float32
+    if any(isinstance(x, LinearBranch) and x.decay is not None for x in model.modules()):  # SPEC §5: stays float32
         model._keep_in_fp32_modules_strict = {*(model._keep_in_fp32_modules_strict or ()), "lion.decay"}
-    read_table_again(model)
+    name_class(base)
+    make_positions_cyclic(model)
 
 
-# Our classes, by the class of transformers that they are derived from.
+# The classes made so far, by the class of transformers that they are derived from.
 CONFIG_CLASSES: dict[type, type[PreTrainedConfig]] = {}
 MODEL_CLASSES: dict[type, type[PreTrainedModel]] = {}
 
 
 def linearized_config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
     """
-    The class of configurations of encoders whose class was `base`; registered with the Auto classes. (Code that was
-    loaded from beside weights leaves that to transformers: other weights may come with another version of it.)
+    The configuration class of linearized models whose configuration was a `base`, registered with the Auto classes.
+    (Code that was loaded from beside weights is not registered: other weights may come with another version of it.)
     """
     if base in CONFIG_CLASSES:
         return CONFIG_CLASSES[base]
@@ -229,17 +226,17 @@ def linearized_config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConf
 
 
 def auto_models(base: type[PreTrainedConfig]) -> dict[str, tuple[type[PreTrainedModel], ...]]:
-    """The classes of transformers with such a configuration, by the name of the Auto class that loads them."""
+    """The model classes of transformers for this configuration class, by the Auto class that loads them."""
     models = {auto_class: mapping[base] for auto_class, mapping in model_mappings().items() if base in mapping}
     models = {name: tuple(found) if isinstance(found, tuple | list) else (found,) for name, found in models.items()}
-    # AutoModel also loads what transformers loads by the class alone, such as the encoder of an encoder-decoder.
+    # AutoModel also loads classes that no Auto class of transformers loads, such as encoders of encoder-decoders.
     known = {model for found in models.values() for model in found}
     models["AutoModel"] = (*models.get("AutoModel", ()), *(model for model in models_of(base) if model not in known))
     return {name: found for name, found in models.items() if found}
 
 
 def models_of(base: type[PreTrainedConfig]) -> list[type[PreTrainedModel]]:
-    """The classes of models with such a configuration, of its folder in transformers."""
+    """The model classes for this configuration class in the modeling file of transformers beside it."""
     if not base.__module__.startswith("transformers."):
         return []
     file = import_module(base.__module__.replace(".configuration_", ".modeling_"))
@@ -248,11 +245,11 @@ def models_of(base: type[PreTrainedConfig]) -> list[type[PreTrainedModel]]:
 
 
 def linearized_model_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]:
-    """The class of models that were a `base`."""
+    """The class of linearized models whose class was `base`."""
     if base not in MODEL_CLASSES:
         members = {"config_class": linearized_config_class(base.config_class), "source_class": base}
         members |= {"__module__": __name__, "__doc__": base.__doc__, "forward": with_tokens(base.forward)}
-        if base not in MODEL_CLASSES:  # making the class of the configuration may have made this one, too
+        if base not in MODEL_CLASSES:  # the call above may have made this class, too
             MODEL_CLASSES[base] = made = type(f"Lion{base.__name__}", (LinearizedModel, base), members)
             register_recorded_outputs(made)
             # By name, as for a CLIPVisionModel that is loaded from the folder of a CLIPModel.
@@ -263,7 +260,7 @@ def linearized_model_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]
 
 def class_by_name(name: str) -> type:
     """
-    A class of this file by its name, such as "LionBertModel".
+    A class of linearized models or their configurations by name, such as "LionBertModel".
 
     Raises:
         AttributeError: if transformers has no class of the name without "Lion".
@@ -286,8 +283,8 @@ def __getattr__(name: str) -> type:
 
 class LazyConfigs(dict):
     """
-    transformers' registered configuration classes by model type, of which those of this file are made when they are
-    asked for: making all at import would import a file of transformers for each.
+    transformers' dictionary of registered configuration classes by model type. It makes the classes of this file on
+    demand: making all of them at import would import a file of transformers for each.
     """
 
     are_installed = False
@@ -302,7 +299,7 @@ class LazyConfigs(dict):
 
 
 def source_type(model_type: object) -> str | None:
-    """The model type of transformers in "lion-<model type>", or `None`."""
+    """The `model_type` of transformers in "lion-<model_type>"; `None` for other strings."""
     if not isinstance(model_type, str) or not model_type.startswith(PREFIX):
         return None
     source = model_type.removeprefix(PREFIX)
@@ -311,7 +308,7 @@ def source_type(model_type: object) -> str | None:
 
 def class_of_type(model_type: str) -> type[PreTrainedConfig]:
     """
-    The class of configurations of a model type "lion-<model type>".
+    The configuration class of a model type "lion-<model_type>".
 
     Raises:
         ValueError: if transformers has no such type.
@@ -324,6 +321,6 @@ def class_of_type(model_type: str) -> type[PreTrainedConfig]:
 
 
 def make_configs_lazily() -> None:
-    """Let transformers' Auto classes find the classes of this file by their model types."""
+    """Let transformers' Auto classes find the classes of this file by `model_type`."""
     LazyConfigs.are_installed = True
     replace_registered_configs(lambda configs: configs if isinstance(configs, LazyConfigs) else LazyConfigs(configs))

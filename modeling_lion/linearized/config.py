@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The fields that the configuration of an encoder gets when it becomes linear (SPEC §13)."""
+"""The fields that `linearize` adds to the configuration of an encoder (SPEC §13)."""
 
 import os
 from collections.abc import Iterator
@@ -10,30 +10,28 @@ from transformers import PreTrainedConfig
 
 from configuration_lion.registry import FEATURE_MAPS, MIXERS, unknown
 
-from ..attention.lion_attention import DECAYS_ONLY
 
-
-PREFIX = "lion-"  # of `model_type`
+PREFIX = "lion-"  # of the `model_type` of linearized models
 
 
 def linearized_feature_maps() -> list[str]:
-    """Positive ones, and one that only heads inside other encoders have (branch.py)."""
+    """The positive feature maps, and "scaled_hedgehog", which only linearized models have (branch.py)."""
     return [*(name for name, feature_map in FEATURE_MAPS.items() if feature_map.is_positive), "scaled_hedgehog"]
 
 
 def linearized_mixers() -> list[str]:
-    """The mixers of linear attention whose decays can be made of keys."""
+    """The names of the linear mixers whose decays can be computed from keys."""
     return [name for name, mixer in MIXERS.items() if getattr(mixer, "decay_of_keys", None) is not None]
 
 
 def check_linearized_mixer(name: str) -> None:
-    """Raise a ValueError for a mixer that cannot be inside another encoder, which says why."""
+    """Raise a ValueError, which gives the reason, for a mixer that linearized models cannot have."""
     possible = linearized_mixers()
     if name in possible:
         return
     if name not in MIXERS:
         raise ValueError(unknown("mixer", name, dict.fromkeys(possible), "register_mixer"))
-    if MIXERS[name].needs == DECAYS_ONLY:
+    if MIXERS[name].is_linear:
         why = (
             "its class does not say how decays are made of keys, by a static method `decay_of_keys(num_heads, "
             "head_dim)` (modeling_lion.mixers.mixer.Mixer)"
@@ -44,12 +42,12 @@ def check_linearized_mixer(name: str) -> None:
 
 
 def is_lion(config: PreTrainedConfig) -> bool:
-    """Whether a configuration is of a model of this package: a LION, or an encoder that became linear."""
+    """Whether a configuration is one of this package: of a LION or of a linearized model."""
     return config.model_type == "lion" or config.model_type.startswith(PREFIX)
 
 
 def type_of_source(config: PreTrainedConfig) -> str:
-    """The `model_type` of transformers' encoder, also of one that became linear."""
+    """The `model_type` of an encoder of transformers, or of the one from which a linearized model was made."""
     return config.model_type.removeprefix(PREFIX)
 
 
@@ -57,25 +55,26 @@ def type_of_source(config: PreTrainedConfig) -> str:
 class LinearizedConfig(PreTrainedConfig):
     """
     Args:
-        lion_layers: by name within the base model, each attention module: its number of heads and their dimension if
-            it is linear, `None` if it keeps softmax. `linearize` finds them. `None` in a model of several parts of
-            which some are linear: their own configurations say how.
+        lion_layers: for each attention module, by its name within the base model: its number of heads and their
+            dimension if it is linear, `None` if it keeps softmax. `linearize` finds them. `None` in a model of several
+            parts, in which the configurations of linear parts have this field.
         lion_mixer: decays of the linear sum: "lit" (none), "decay" (one number per head), "selective" (from the key of
-            each token), or those of another registered mixer (`Mixer.decay_of_keys`).
-        lion_feature_map: φ, a name of `LionConfig.feature_map` but "identity", or "scaled_hedgehog".
-        lion_window: tokens on each side that softmax reads; those beyond are in the linear sum. 0: all tokens are in
-            the linear sum.
-        lion_exact_length: texts of at most so many real tokens are computed by the encoder's own attention; images
-            of at most so many patches, prefix tokens such as CLS included.
-        lion_positions: "cyclic" reads a table of positions again where a text is longer; `None` refuses such texts.
+            each token), or those of another registered mixer (`Mixer.decay_of_keys`). "delta" is the gated delta rule
+            over all tokens instead of the sum.
+        lion_feature_map: φ, a positive feature map of `LionConfig.feature_map`, or "scaled_hedgehog".
+        lion_window: number of tokens on each side that softmax reads; the linear sum reads the others. With 0, the
+            linear sum reads all tokens.
+        lion_exact_length: the encoder's own attention computes texts of at most so many real tokens, and images of at
+            most so many patches, prefix tokens such as CLS included.
+        lion_positions: "cyclic" repeats a table of positions in longer texts; `None` refuses such texts.
         lion_position_table: the name of that table within the base model and its first position; `None` without one.
     """
 
-    # Names of the classes of this type, for each Auto class.
+    # The names of the classes of this type, by Auto class.
     auto_classes = {}
-    # Writes the code that loads this class; `None` if that code was loaded from beside the weights.
+    # Writes the code that loads this class; `None` in code that was itself loaded from beside weights.
     write_code = None
-    # Gives the class of a model type "lion-…"; classes.py sets it.
+    # Returns the class of a model type "lion-…"; classes.py sets it.
     class_of_type = None
 
     lion_layers: dict | None = None
@@ -88,7 +87,7 @@ class LinearizedConfig(PreTrainedConfig):
 
     @property
     def has_longest_text(self) -> bool:
-        """Whether a table of positions, which is not cyclic, limits the length of a text."""
+        """Whether a table of positions that is not cyclic limits the length of a text."""
         return self.lion_position_table is not None and self.lion_positions is None
 
     def validate_lion(self):
@@ -101,7 +100,7 @@ class LinearizedConfig(PreTrainedConfig):
                 raise ValueError(f"`{name.removeprefix('lion_')}` is {getattr(self, name)}; give 0 or more tokens.")
 
     def __post_init__(self, **kwargs):
-        # transformers' configuration of a whole would make those of its parts by fixed classes.
+        # transformers would make the configurations of parts by fixed classes.
         for name in self.sub_configs:
             part = getattr(self, name, None)
             if isinstance(part, dict) and str(part.get("model_type")).startswith(PREFIX):
@@ -110,17 +109,17 @@ class LinearizedConfig(PreTrainedConfig):
 
     def to_dict(self) -> dict[str, Any]:
         """
-        `PreTrainedConfig.to_dict`, with the attention that the weights need: a class of transformers that is told to
-        load them refuses to compute softmax.
+        `PreTrainedConfig.to_dict`, with the attention that the weights need, so that a class of transformers that
+        loads them raises an error instead of computing softmax.
         """
         return super().to_dict() | {"attn_implementation": "lion"}
 
     def save_pretrained(self, save_directory: str | os.PathLike, **kwargs):
         """
-        `PreTrainedConfig.save_pretrained`, with an `auto_map` of all classes for this type and, from the installed
-        package, with the code that it refers to.
+        `PreTrainedConfig.save_pretrained`. It adds an `auto_map` of all classes for this type; the installed package
+        also writes the code that the map refers to.
         """
-        # Instead of an `auto_map` of the source, whose classes would compute softmax.
+        # This replaces an `auto_map` of the source, whose classes would compute softmax.
         saved = self.architectures or ()
         chosen = {name: next((x for x in found if x in saved), found[0]) for name, found in self.auto_classes.items()}
         file = "modeling_lion" if self.write_code is not None else type(self).__module__.rpartition(".")[2]
@@ -135,7 +134,7 @@ class LinearizedConfig(PreTrainedConfig):
 
 
 def parts_of(config: PreTrainedConfig) -> Iterator[PreTrainedConfig]:
-    """A configuration, and after it those of its parts."""
+    """Yield a configuration, then those of its parts."""
     yield config
     for name in config.sub_configs:
         if isinstance(part := getattr(config, name, None), PreTrainedConfig):

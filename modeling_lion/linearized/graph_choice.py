@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The choice between softmax and linear attention in exported graphs (`choosing_graphs`), which serve every length: by
-the length of the batch, padding included, since a graph has no rows of different kinds.
+The choice between softmax and linear attention in exported graphs that serve every length (`choosing_graphs`). It
+depends on the length of the batch, padding included, since a graph computes all rows in the same way.
 """
 
 from dataclasses import dataclass, field
@@ -19,19 +19,20 @@ from .lion_local import dense_mask
 @dataclass(frozen=True)
 class LinearizedChoice:
     """
-    What a graph computes in some of its attention modules. Its inputs are queries, keys and values `(batch, heads,
-    length, head_dim)`, which tokens are real, `(batch, length)`, if there is a mask, and the weights of the branch.
+    A function of a graph that chooses between softmax and linear attention at run time. Its inputs are queries, keys
+    and values, `(batch, heads, length, head_dim)`, an optional mask of real tokens, `(batch, length)`, and the weights
+    of the branch.
 
     Attributes:
-        sizes: the shapes of the inputs; `None` for each size that is known at run time only.
-        longest: the number of tokens up to which softmax is computed.
-        weights: names of the weights.
+        sizes: the shapes of the inputs, with `None` for sizes that are known at run time only.
+        longest: the number of tokens up to which softmax computes.
+        weights: the names of the weights.
         has_mask: whether the fourth input is a mask.
-        scaling: of the scores.
-        reach: of the window in which the module computes softmax, if it has one.
-        form: of linear attention.
-        branch: any one whose function this is; its weights are inputs.
-        least_length, dtypes: of the inputs.
+        scaling: scaling of the scores.
+        reach: number of tokens on each side in the module's own softmax window, if it has one.
+        form: the form of linear attention.
+        branch: one of the branches that the function serves; their weights are inputs.
+        least_length, dtypes: the least length and the dtypes of the inputs.
     """
 
     sizes: tuple[tuple[int | None, ...], ...]
@@ -45,7 +46,7 @@ class LinearizedChoice:
 
     @property
     def least_length(self) -> int:
-        """With fewer tokens, chunks and blocks may be one, or nothing beyond the window, which is another graph."""
+        """With fewer tokens, a single chunk or block, or no token beyond the window, would specialize the graph."""
         return max(65, self.branch.window + 1)
 
     @property
@@ -76,8 +77,8 @@ def choose_in_graph(
     reach: int | None,
 ) -> Tensor:
     """
-    Softmax for a short batch, the linear attention of a branch for a long one, chosen at run time: `(batch, length,
-    heads, head_dim)`. It has no gradients.
+    Softmax for a short batch or linear attention for a long one, chosen at run time: `(batch, length, heads,
+    head_dim)`. It has no gradients.
     """
     weights = dict(branch.named_parameters())
     inputs = (query, key, value, *(() if is_real is None else (is_real,)), *weights.values())

@@ -1,8 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-`linearize`: LION instead of attention inside an encoder of transformers (SPEC §13).
-
-probe.py finds what becomes linear.
+`linearize` replaces attention inside an encoder of transformers with LION (SPEC §13). probe.py finds the modules.
 """
 
 import copy
@@ -19,7 +17,7 @@ from .config import LinearizedConfig, parts_of
 from .probe import FoundAttention, run_once
 
 
-# The longest default of `exact_length`.
+# The largest default of `exact_length`.
 LONGEST_EXACT = 512
 
 
@@ -36,43 +34,43 @@ def linearize(
     example_inputs: dict[str, Tensor] | None = None,
 ) -> PreTrainedModel:
     """
-    Give an encoder of transformers linear attention beyond a length (SPEC §13). The model itself is changed and
-    returned: its class becomes `Lion<Class>`, its `model_type` "lion-<type>". All weights, heads, hooks, its dtype,
-    device and mode stay; each attention module gets a part named `lion`, new weights included, which have to be
-    trained (examples/distill.py) before longer texts are read well. Its configuration is a copy of the one it had,
-    which stays as it was. `model.set_attn_implementation("sdpa")` gives the encoder as it was, `"lion"` the linear one
-    again.
+    Give an encoder of transformers linear attention beyond a length (SPEC §13). This changes the model and returns it:
+    its class becomes `Lion<Class>`, its `model_type` "lion-<type>". It keeps its weights, task heads, hooks, dtype,
+    device and mode. Each attention module gets a part named `lion` with new weights, which have to be trained
+    (examples/distill.py) before the model reads longer texts well. The model gets a copy of its configuration; the
+    original does not change. `model.set_attn_implementation("sdpa")` selects the original attention, `"lion"` LION.
 
     Args:
-        model: any encoder whose layers call transformers' attention interface, with or without a head.
-        layers: which attention modules become linear: "all", "global" (those without a window), "alternate" (every
+        model: any encoder whose layers call transformers' attention interface, with or without a task head.
+        layers: the attention modules that become linear: "all", "global" (those without a window), "alternate" (every
             other one, from the first on) or indices. Others keep softmax, in linear time if they have a window.
         mixer: the decays of the linear sum (SPEC §2): "lit", "decay", "selective", or a mixer of your own that has
-            `decay_of_keys` (`modeling_lion.register_mixer`).
-        feature_map: φ, a name of `LionConfig.feature_map` but "identity", or "scaled_hedgehog": features of a learnt
-            size, which take a fifth off the error of distillation.
-        window: tokens on each side that softmax reads; 0 for none: the linear sum has all tokens, as in the paper.
-        exact_length: texts of at most so many real tokens (images: patches and prefix tokens) are computed by the
-            encoder's own attention, to the bit. By default the length the encoder was trained with, at most 512.
-        positions: "cyclic" to read a table of positions again in texts longer than it; they are refused otherwise.
-        parts: of a model of several, such as a CLIP or a LLaVA, the names of those that become linear, as
-            `["vision_model"]`; the others keep their attention. The arguments above are for each of the parts.
-        example_inputs: a small input to run the model, or its one part, with, for models whose inputs cannot be made
-            from their configuration.
+            `decay_of_keys` (`modeling_lion.register_mixer`). "delta" is the gated delta rule over all tokens instead
+            of the sum.
+        feature_map: φ, a positive feature map of `LionConfig.feature_map`, or "scaled_hedgehog", features of a learnt
+            size, which reduce the error of distillation by a fifth.
+        window: number of tokens on each side that softmax reads. With 0, the linear sum reads all tokens.
+        exact_length: the encoder's own attention computes texts of at most so many real tokens (images: patches and
+            prefix tokens), to the bit. Defaults to the length that the encoder was trained with, at most 512.
+        positions: "cyclic" repeats a table of positions in texts longer than it; `None` refuses such texts.
+        parts: names of the parts to linearize in a model of several parts, such as CLIP or LLaVA: `["vision_model"]`.
+            The other parts keep their attention. The arguments above apply to each named part.
+        example_inputs: a small input, by name, for the model or its named part, if its inputs cannot be made from the
+            configuration.
 
     Returns:
         The model.
 
     Raises:
-        ValueError: if an attention module cannot become linear, or an argument is wrong. Nothing has changed then.
-            Later, if a model of transformers is saved that has a linear part and would be loaded without: give `parts`
-            of it instead of the part.
-        TypeError: if the model is no `PreTrainedModel`.
+        ValueError: if an attention module cannot become linear, or an argument is wrong. The model is then unchanged.
+            `save_pretrained` also raises it for a model of transformers that would load without its linear part:
+            linearize that model with `parts`, instead of the part alone.
+        TypeError: if the model is not a `PreTrainedModel`.
     """
     if not isinstance(model, PreTrainedModel):
         raise TypeError(
-            f"linearize takes a model of transformers, not a {type(model).__name__}: of a SentenceTransformer give "
-            "`encoder[0].auto_model`; of a PEFT model the one before `get_peft_model`."
+            f"linearize takes a model of transformers, not a {type(model).__name__}: for a SentenceTransformer give "
+            "`encoder[0].auto_model`; for a PEFT model give the model before `get_peft_model`."
         )
     if isinstance(model.config, LinearizedConfig):
         raise ValueError(
@@ -83,7 +81,7 @@ def linearize(
     options |= {"exact_length": exact_length, "positions": positions, "example_inputs": example_inputs}
     chosen = [model] if parts is None else chosen_parts(model, parts)
     plans = [plan(part, **options) for part in chosen]
-    own_config(model)
+    copy_config(model)
     for part, (fields, scalings) in zip(chosen, plans, strict=True):
         for name, value in fields.items():
             setattr_plainly(part.config, name, value)
@@ -106,7 +104,7 @@ def plan(
     positions: str | None,
     example_inputs: dict[str, Tensor] | None,
 ) -> tuple[dict[str, Any], dict[str, float]]:
-    """The fields of the configuration of a model that is to become linear, and the scalings of its modules."""
+    """The fields of `LinearizedConfig` for a model, and the scaling of scores of each attention module."""
     findings = run_once(model, example_inputs)
     found = list(findings.attention.values())
     check_found(model, found)
@@ -135,14 +133,14 @@ def plan(
 
 
 def chosen_parts(model: PreTrainedModel, names: Iterable[str]) -> list[PreTrainedModel]:
-    """The models inside a model that become linear."""
+    """The parts of a model with these names. Raises a ValueError for other names."""
     possible = parts_with_config(model)
     names = [names] if isinstance(names, str) else list(names)
     if wrong := next((name for name in names if name not in possible), None):
         known = ", ".join(map(repr, possible)) or "none"
         raise ValueError(
             f"`parts` has {wrong!r}, which is no part of this {type(model).__name__} with a configuration of its own, "
-            f"in which could be saved that it is linear. Those that have one: {known}."
+            f"which a linear part needs to be saved. Parts that have one: {known}."
         )
     if not names:
         raise ValueError(f"`parts` is empty: give some of {', '.join(map(repr, possible))}.")
@@ -150,13 +148,13 @@ def chosen_parts(model: PreTrainedModel, names: Iterable[str]) -> list[PreTraine
 
 
 def parts_with_config(model: PreTrainedModel) -> dict[str, PreTrainedModel]:
-    """By name, the models inside a model whose configuration is a part of its own."""
+    """The models inside a model, by name, whose configuration is a part of that of the model."""
     configs = {id(part) for part in parts_of(model.config)}
     return {name: x for name, x in models_inside(model).items() if id(x.config) in configs}
 
 
 def advice_on_encoder(model: PreTrainedModel, found: list[FoundAttention]) -> str:
-    """Which part can become linear: the encoder beside a decoder, or those that have a configuration of their own."""
+    """The parts that can become linear, in words: the encoder, or parts with a configuration of their own."""
     blocked = [one.name for one in found if one.problem is not None]
     base = "" if model.base_model is model else f"{model.base_model_prefix}."
     names = [x for x in parts_with_config(model) if not any(f"{base}{one}".startswith(f"{x}.") for one in blocked)]
@@ -173,13 +171,13 @@ def advice_on_encoder(model: PreTrainedModel, found: list[FoundAttention]) -> st
     return f" Its encoder alone, `model.{path}`, cannot either: {blocked.name} {blocked.problem}."
 
 
-def own_config(model: PreTrainedModel) -> None:
+def copy_config(model: PreTrainedModel) -> None:
     """
-    Give a model, and all of its modules, a copy of its configuration: other models may be made from it. Modules that
-    have an equal one get the same copy: those inside a VisionEncoderDecoderModel would not see what changes.
+    Give a model and all of its modules a copy of its configuration, which other models may share. Modules with an
+    equal configuration get the same copy: those inside a VisionEncoderDecoderModel would not see what changes.
     """
     given = list(parts_of(model.config))
-    copies: dict[int, Any] = {}  # of the configuration and its parts, by the identity of what they are copies of
+    copies: dict[int, Any] = {}  # of the configuration and its parts, by the `id` of the original
     copy.deepcopy(model.config, copies)
     for module in model.modules():
         for name, value in vars(module).items():
@@ -197,7 +195,7 @@ def equals(first: PreTrainedConfig, second: PreTrainedConfig) -> bool:
 
 
 def setattr_plainly(config: PreTrainedConfig, name: str, value: Any) -> None:
-    """Set a field that the class of the configuration does not have yet."""
+    """Set a field that the class of the configuration does not define yet."""
     object.__setattr__(config, name, value)
 
 
@@ -240,10 +238,10 @@ def check_can_wrap(model: PreTrainedModel, table: tuple[str, int] | None) -> Non
 
 def default_exact_length(model: PreTrainedModel, found: list[FoundAttention]) -> int:
     """
-    The length that the encoder was trained with, where its configuration says it, at most 512: its positions, or the
+    The length that the encoder was trained with, according to its configuration, at most 512: its positions, or the
     patches and prefix tokens of an image.
     """
-    length = max(one.length for one in found)  # of an input of the size that the configuration says
+    length = max(one.length for one in found)  # of an input of the configured size
     if model.main_input_name in ("input_ids", "input_values") and not hasattr(model.config, "max_length"):
         length = getattr(model.config, "max_position_embeddings", None)
     return LONGEST_EXACT if not isinstance(length, int) or length < 1 else min(length, LONGEST_EXACT)

@@ -1,12 +1,13 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-`attn_implementation="lion_local"` for transformers' own encoders with sliding windows, such as ModernBERT: the results
-of "sdpa", in time and memory linear in the length on a CPU, where "sdpa" scores all pairs and masks most of them.
+`attn_implementation="lion_local"` for transformers' own encoders with sliding windows, such as ModernBERT. It gives
+the results of "sdpa". On a CPU, its time and memory are linear in the length, where "sdpa" scores all pairs and masks
+most.
 
-Two functions are registered under one name. The mask function leaves layers with a window their padding, `(batch,
-length)`, and makes the mask of "sdpa" for all others. The attention function computes windows by
-`attention/softmax_window.py`. What that cannot do is computed densely by transformers: dropout of weights, soft caps,
-weights that are returned, and masks of other shapes.
+Two functions are registered under this name. The mask function returns the padding mask, `(batch, length)`, for layers
+with a window, and the mask of "sdpa" for others. The attention function computes windows by
+attention/softmax_window.py. transformers computes dense attention for dropout of weights, soft caps, returned weights
+and masks of other shapes.
 """
 
 import torch
@@ -25,10 +26,10 @@ from .config import type_of_source
 
 
 LION_LOCAL = "lion_local"
-# The attention functions of all models but LION's own.
+# The attention functions of transformers, by name.
 FUNCTIONS_OF_TRANSFORMERS = AttentionInterface()
-# Encoders with windows in both directions, by `model_type`: what their layers pass as `sliding_window`, less the
-# tokens that are seen on each side. Most add one, which transformers' flash attention takes off again.
+# Encoders with windows in both directions, by `model_type`: the number that their layers pass as `sliding_window`,
+# minus the tokens that they see on each side. Most add one, which transformers' flash attention subtracts again.
 ADDED_TO_WINDOW = {
     "modernbert": 1,
     "neomme": 1,
@@ -58,23 +59,23 @@ def lion_local_attention(
     **kwargs,
 ) -> tuple[Tensor, Tensor | None]:
     """
-    An attention function of transformers, with its arguments.
+    The attention function "lion_local", with the arguments of transformers' attention functions.
 
     Args:
         module: the attention module of a model, which has a `config`.
         query: `(batch, heads, length, head_dim)`, any float dtype; key, value: `(batch, key_value_heads, length,
             head_dim)`.
-        attention_mask: of `lion_local_mask`, or `(batch or 1, 1, length, length)`, bool or added to the scores.
+        attention_mask: from `lion_local_mask`, or `(batch or 1, 1, length, length)`, bool or added to the scores.
         dropout: probability of dropping a weight; more than 0 takes quadratic time.
-        sliding_window: as the model passes it; `None` in layers of full attention.
+        sliding_window: the number that the model passes; `None` in layers of full attention.
         softcap: bound of the scores; takes quadratic time.
         s_aux: attention sinks, `(heads,)`.
-        cu_seq_lens_q: borders of packed sequences, `(num_sequences + 1,)`, each of which is on its own.
+        cu_seq_lens_q: borders of packed sequences, `(num_sequences + 1,)`, which do not see each other.
         output_attentions: whether to return the weights, in quadratic time.
 
     Returns:
-        `(batch, length, heads, head_dim)` in the dtype of `value`; the weights `(batch, heads, length, length)` or
-        `None`.
+        The output, `(batch, length, heads, head_dim)`, in the dtype of `value`, and the weights, `(batch, heads,
+        length, length)`, or `None`.
 
     Raises:
         ValueError: if the model is causal, or is not known to have windows in both directions.
@@ -113,17 +114,17 @@ def lion_local_mask(
     **kwargs,
 ) -> Tensor | BlockMask | None:
     """
-    A mask function of transformers, with its arguments.
+    The mask function of "lion_local", with the arguments of transformers' mask functions.
 
     Args:
-        attention_mask: which keys are real, `(batch, keys)`, bool; `None` for all.
-        local_size: tokens seen on each side; `None` in layers of full attention.
-        use_vmap: whether the caller added a mask of its own.
+        attention_mask: False for padded keys, `(batch, keys)`, bool; `None` if all are real.
+        local_size: number of tokens that a query sees on each side; `None` in layers of full attention.
+        use_vmap: whether the caller added a mask function of its own.
 
     Returns:
-        On a CPU, for layers with a window: which keys are real, `(batch, keys)`, bool, `None` where all are known to
-        be. For other layers, and where a window is not all that there is to the mask, `(batch, 1, queries, keys)`,
-        bool, `None` where all see all. On another device, what transformers' attention function takes there.
+        On a CPU, for layers with a window: False for padded keys, `(batch, keys)`, bool, or `None` if all are known to
+        be real. For other layers, and for masks that are more than a window: `(batch, 1, queries, keys)`, bool, or
+        `None` if every query sees every key. On another device: the mask of transformers' attention function there.
 
     Raises:
         ValueError: if the model is not known to have windows in both directions.
@@ -140,7 +141,7 @@ def lion_local_mask(
 
 
 def check_model(config: PreTrainedConfig, is_causal: bool = False) -> None:
-    """Raise a ValueError that says what to use, unless these are layers of an encoder with windows."""
+    """Raise a ValueError, which says what to use, unless the model is an encoder with windows."""
     model_type = type_of_source(config) if hasattr(config, "model_type") else type(config).__name__
     is_causal = is_causal or getattr(config, "is_decoder", False)
     if model_type in ADDED_TO_WINDOW and not is_causal:
@@ -148,14 +149,14 @@ def check_model(config: PreTrainedConfig, is_causal: bool = False) -> None:
     why = "is causal" if is_causal else "is not known to have any"
     raise ValueError(
         f'`attn_implementation="{LION_LOCAL}"` computes sliding windows in both directions, and the model with '
-        f'`model_type` "{model_type}" {why}: use "sdpa" or "eager". Of a model of several parts, name those with '
-        f'windows, as in `attn_implementation={{"text_config": "{LION_LOCAL}"}}`. These have: '
+        f'`model_type` "{model_type}" {why}: use "sdpa" or "eager". For a model of several parts, name those with '
+        f'windows, as in `attn_implementation={{"text_config": "{LION_LOCAL}"}}`. Models with windows: '
         f"{', '.join(ADDED_TO_WINDOW)}."
     )
 
 
 def name_on(device: torch.device, dtype: torch.dtype, config: PreTrainedConfig) -> str:
-    """Which attention function computes on a device: on a CPU our own, and elsewhere one of transformers'."""
+    """The attention function that computes on a device: LION's own on a CPU, one of transformers' elsewhere."""
     if device.type in ("cpu", "meta"):
         return LION_LOCAL
     is_half = dtype in (torch.float16, torch.bfloat16)
@@ -175,8 +176,8 @@ def windowed(
     sinks: Tensor | None,
 ) -> Tensor:
     """
-    Attention to the real keys at most `reach` tokens away, `(batch, length, heads, head_dim)`. Without an `order`,
-    padded tokens count, as in "sdpa".
+    Attention to the real keys at most `reach` tokens away, `(batch, length, heads, head_dim)`. If `tokens` has no
+    `order`, padded tokens count in the distance, as in "sdpa".
     """
     query, key, value = by_query_head(query, key, value)
     check_window_arguments(query, key, value, reach, tokens, first_query=0)
@@ -192,7 +193,7 @@ def windowed(
     )
     if sinks is None:
         return output
-    # A sink is one more key with value 0: its weight is taken from all others.
+    # A sink is an additional key with value 0, which takes weight from all others.
     kept = (log_sum - sinks.unsqueeze(-1)).sigmoid()
     return output * kept.transpose(1, 2).unsqueeze(-1).to(output.dtype)
 
@@ -201,11 +202,12 @@ def dense_mask(
     query: Tensor, attention_mask: Tensor | None, reach: int | None, cu_seqlens: Tensor | None = None
 ) -> Tensor | None:
     """
-    What each query sees, as "sdpa" takes it, `(batch or 1, 1, length, length)`; `None` if all see all.
+    The mask for "sdpa", `(batch or 1, 1, length, length)`; `None` if every query sees every key.
 
     Args:
-        attention_mask: which keys are real, `(batch, length)`, bool, or a mask of the shape of the result, which has
-            the window in it already.
+        attention_mask: False for padded keys, `(batch, length)`, bool; or a mask in the shape of the result, which
+            already includes the window.
+        reach: number of tokens that a query sees on each side; `None` for all.
     """
     length = query.shape[2]
     is_dense = attention_mask is not None and attention_mask.dim() == 4
@@ -223,18 +225,18 @@ def dense_mask(
 
 
 def added_to_scores(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """A mask as "eager" takes it, from one of bools or of its kind already."""
+    """The mask for "eager", which is added to scores, from a bool mask; other masks are unchanged."""
     if mask is None or mask.dtype != torch.bool:
         return mask
     return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
 
 
 def by_query_head(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Keys and values for each head of the queries, and all in the dtype of the values."""
+    """Repeat keys and values for each query head, and cast queries and keys to the dtype of the values."""
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
-    # Autocast leaves queries and keys what norms and rotations made them.
+    # Under autocast, norms and rotations may leave queries and keys in another dtype.
     return query.to(value.dtype), key.to(value.dtype), value
 
 
@@ -243,10 +245,10 @@ def sees_all(reach: int | None, length: int) -> bool:
 
 
 def register_lion_local() -> None:
-    """Make the name known to transformers, for all models of this process."""
+    """Register "lion_local" with transformers, for all models of this process."""
     AttentionInterface.register(LION_LOCAL, lion_local_attention)
     AttentionMaskInterface.register(LION_LOCAL, lion_local_mask)
-    for misspelt in ("lion-local", "lion local"):  # transformers would list its own names only
+    for misspelt in ("lion-local", "lion local"):  # transformers' error would list only its own names
         AttentionInterface.register(misspelt, refuse_misspelt)
         AttentionMaskInterface.register(misspelt, refuse_misspelt)
 

@@ -1,8 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-What a linear encoder does with its inputs before its own code runs. Packed sequences are told apart, short rows of a
-batch are computed without the padding up to the longest one, and a table of positions is read again by longer texts,
-or they are refused.
+Prepares the inputs of a linearized model before its own code runs: finds the borders of packed sequences, computes the
+short rows of a batch without the padding up to the longest row, and repeats a table of positions for longer texts, or
+refuses them.
 """
 
 import threading
@@ -23,14 +23,14 @@ from ..tokens import cyclic_positions, packed_borders, real_tokens
 from .config import LinearizedConfig
 
 
-# Positions that buffers hold before they grow: 1 MB each.
+# Number of positions in buffers before they grow: 1 MB each.
 BUFFERED_POSITIONS = 131_072
-# Whether attention functions of this thread got borders in the present call.
+# Whether attention functions of this thread received borders in the current call.
 ARRIVED = threading.local()
 
 
 def with_tokens(forward: Callable) -> Callable:
-    """The `forward` of a base model, after a look at its tokens."""
+    """Wrap the `forward` of a base model, to prepare its inputs."""
     kinds = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
     names = [x.name for x in signature(forward).parameters.values() if x.kind in kinds][1:]  # without `self`
 
@@ -67,7 +67,7 @@ def with_tokens(forward: Callable) -> Callable:
 
 
 def has_padding_mask(given: dict, inputs: Tensor) -> bool:
-    """Whether positions and mask are those of texts, as far as they are given."""
+    """Whether the mask and the positions, if given, have the shapes of those of a text."""
     mask, positions = given.get("attention_mask"), given.get("position_ids")
     is_padding = mask is None or isinstance(mask, Tensor) and mask.shape == inputs.shape[:2]
     return is_padding and (positions is None or positions.shape in (inputs.shape[:2], (1, inputs.shape[1])))
@@ -75,7 +75,7 @@ def has_padding_mask(given: dict, inputs: Tensor) -> bool:
 
 @contextmanager
 def expecting(name: str):
-    """Raise a ValueError if the attention functions did not get borders within it: sequences would see each other."""
+    """Raise a ValueError if attention functions get no borders in this context: sequences would see each other."""
     before, ARRIVED.has_borders = getattr(ARRIVED, "has_borders", False), False
     try:
         yield
@@ -89,14 +89,14 @@ def expecting(name: str):
 
 
 def note_borders() -> None:
-    """Called by attention functions that got borders."""
+    """Record that an attention function received borders."""
     ARRIVED.has_borders = True
 
 
 def short_rows(model: PreTrainedModel, given: dict, inputs: Tensor) -> Tensor | None:
     """
-    Which rows are exact, `(batch,)`, bool, of a batch that also has longer ones. `None` for other batches, where not
-    every tensor is one of tokens, and where hooks look into the layers, which expect all rows.
+    A mask of the exact rows, `(batch,)`, bool, of a batch that also has longer ones. `None` for other batches, if an
+    input tensor is not per token, and if layers have hooks, which expect all rows.
     """
     mask, longest = given.get("attention_mask"), model.config.lion_exact_length
     if mask is None or inputs.shape[1] <= longest or len(inputs) == 1 or not is_readable(mask):
@@ -113,7 +113,7 @@ def short_rows(model: PreTrainedModel, given: dict, inputs: Tensor) -> Tensor | 
 def forward_by_length(
     model: PreTrainedModel, forward: Callable, given: dict, inputs: Tensor, is_short: Tensor
 ) -> ModelOutput | tuple:
-    """`forward` of the short rows, without the columns in which all of them are padded, and of the long ones."""
+    """Call `forward` on the short rows, without columns in which all of them are padded, and on the long rows."""
     returns_tuple = not given.get("return_dict", getattr(model.config, "return_dict", True))
     seen = given["attention_mask"].bool()[is_short].any(0).nonzero().flatten().tolist()
     columns = slice(seen[0], seen[-1] + 1) if seen else slice(0, 1)
@@ -134,8 +134,8 @@ def forward_by_length(
 
 def join_rows(short: Any, long: Any, order: Tensor, first: int) -> Any:
     """
-    Outputs of short and of long rows in the order of the batch. Short ones are 0 outside of their tokens, which begin
-    at `first`.
+    Join the outputs of short and long rows in the order of the batch. Outputs of short rows are padded with 0; their
+    tokens begin at `first`.
     """
     if isinstance(long, tuple | list):
         return type(long)(join_rows(*pair, order, first) for pair in zip(short, long, strict=True))
@@ -149,8 +149,8 @@ def join_rows(short: Any, long: Any, order: Tensor, first: int) -> Any:
     return torch.cat((short, long))[order]
 
 
-def read_table_again(model: PreTrainedModel) -> None:
-    """Let longer texts read the table of positions of a base model again, if `lion_positions` says so."""
+def make_positions_cyclic(model: PreTrainedModel) -> None:
+    """Repeat the table of positions of a base model for longer texts, if `lion_positions` is "cyclic"."""
     base = model.base_model
     if model.config.lion_position_table is None or model.config.lion_positions is None:
         return
@@ -162,12 +162,12 @@ def read_table_again(model: PreTrainedModel) -> None:
 
 
 def longest_text(model: PreTrainedModel) -> int | None:
-    """The most tokens of a text, by a table of positions that is not cyclic; `None` without a limit."""
+    """The most tokens that a text may have; `None` without a limit."""
     return size_of_table(model.base_model)
 
 
 def size_of_table(base: nn.Module) -> int | None:
-    """`longest_text` of the base model that the hooks are on, which may have a base model of its own."""
+    """`longest_text` for the base model with the hooks, which may itself have a base model."""
     config = base.config
     if not config.has_longest_text:
         return None
@@ -177,8 +177,8 @@ def size_of_table(base: nn.Module) -> int | None:
 
 def check_length(model: PreTrainedModel, length: int) -> None:
     """
-    Raise a ValueError if a text is longer than a table of positions that is not cyclic; the default positions of one
-    that is grow with the text.
+    Raise a ValueError if a text is longer than a table of positions that is not cyclic. For a cyclic table, grow the
+    buffer of default positions.
     """
     size = size_of_table(model)
     if size is None and not is_compiling():
@@ -196,15 +196,13 @@ def check_length(model: PreTrainedModel, length: int) -> None:
 
 
 def wrap_positions(table: nn.Embedding, args: tuple) -> tuple[Tensor]:
-    """A forward pre-hook of a table of positions: a position behind its end is read from its start on."""
+    """A forward pre-hook of a table of positions, which maps positions behind its end to its start."""
     first = table.first_position
     return (cyclic_positions(args[0], table.num_embeddings - first, first),)
 
 
 def grow_buffers(owner: nn.Module, size: int, wanted: int) -> None:
-    """
-    Make the default positions and token types of a module, buffers `(1, size)` that are not saved, `wanted` long.
-    """
+    """Grow the unsaved buffers `(1, size)` of a module, default positions and token types, to `(1, wanted)`."""
     saved = owner.state_dict(keep_vars=True)
     for name, buffer in list(owner.named_buffers(recurse=False)):
         if name not in saved and buffer.dim() == 2 and buffer.shape[-1] == size:

@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
 Runs an encoder of transformers once, to find the modules that call transformers' attention interface, and its table of
-positions. No names of modules or fields are assumed.
+positions. It assumes no names of modules or fields.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,13 +23,13 @@ from .config import parts_of
 
 PROBE = "lion_probe"
 OUTSIDE = "has a part outside of the base model: give the base model alone, as `model.base_model`"
-# Tokens of the texts that the probe reads; not the length of anything else.
+# Number of tokens of the texts that the probe reads, which differs from other sizes of the model.
 PROBE_LENGTH = 7
 
 
 @dataclass
 class FoundAttention:
-    """An attention module, as it called the interface."""
+    """An attention module, and the arguments with which it called the interface."""
 
     name: str
     num_heads: int
@@ -42,7 +42,7 @@ class FoundAttention:
 
 @dataclass
 class Findings:
-    """What a run of the encoder showed: its attention modules in order, and its table of positions."""
+    """The attention modules of an encoder, in order, and the name and first position of its table of positions."""
 
     attention: dict[nn.Module, FoundAttention] = field(default_factory=dict)
     position_table: tuple[str, int] | None = None
@@ -53,11 +53,11 @@ def run_once(model: PreTrainedModel, example_inputs: dict[str, Tensor] | None) -
     Run the model with a small input, and record its attention modules and its table of positions.
 
     Raises:
-        ValueError: if the model does not run with it.
+        ValueError: if the model does not run with this input.
     """
     findings = Findings()
     names = {module: name for name, module in model.base_model.named_modules()}
-    made: list[Tensor] = []  # masks of transformers, of an input without padding
+    made: list[Tensor] = []  # the masks that transformers made for an input without padding
 
     def attention(module, query, key, value, attention_mask=None, scaling=None, is_causal=None, **kwargs):
         if isinstance(attention_mask, Tensor) and any(torch.equal(attention_mask, x) for x in made):
@@ -86,7 +86,7 @@ def run_once(model: PreTrainedModel, example_inputs: dict[str, Tensor] | None) -
         return found
 
     inputs = small_inputs(model) if example_inputs is None else example_inputs
-    # Tables of patches are not read beyond their end: an image of another size is refused or interpolated.
+    # Only for texts: images of other sizes do not need a longer table, but are refused or interpolated.
     is_text = model.main_input_name == "input_ids"
     tables = {module.weight: name for module, name in names.items() if isinstance(module, nn.Embedding) and is_text}
     with probing(model, attention, mask), torch.no_grad(), RecordPositions(tables, findings):
@@ -95,7 +95,7 @@ def run_once(model: PreTrainedModel, example_inputs: dict[str, Tensor] | None) -
         except ValueError:
             if example_inputs is not None or model.base_model is model:
                 raise
-            run_with(model.base_model, inputs)  # a head may need more, such as labels
+            run_with(model.base_model, inputs)  # a task head may need more inputs, such as labels
     kinds = {type(module) for module in findings.attention}
     if outside := next((x for x in model.modules() if type(x) in kinds and x not in names), None):
         findings.attention[outside] = replace(next(iter(findings.attention.values())), problem=OUTSIDE)
@@ -103,7 +103,7 @@ def run_once(model: PreTrainedModel, example_inputs: dict[str, Tensor] | None) -
 
 
 def run_with(model: PreTrainedModel, inputs: dict[str, Any]) -> None:
-    """Run a model, and raise a ValueError that says what to give if it does not run."""
+    """Run a model. Raises a ValueError, which says what to give, if the model fails."""
     try:
         model(**inputs)
     except Exception as error:
@@ -115,7 +115,7 @@ def run_with(model: PreTrainedModel, inputs: dict[str, Any]) -> None:
 
 
 class RecordPositions(TorchFunctionMode):
-    """Within it, reading a table at consecutive rows is noted: it is one of positions."""
+    """A mode that records a table as the table of positions if the model reads consecutive rows of it."""
 
     def __init__(self, tables: dict[Tensor, str], findings: Findings):
         super().__init__()
@@ -132,7 +132,7 @@ class RecordPositions(TorchFunctionMode):
 
 @contextmanager
 def probing(model: PreTrainedModel, attention: Callable, mask: Callable) -> Iterator[None]:
-    """Within it, the model is in evaluation mode and calls these functions."""
+    """Put the model into evaluation mode, and let it call these attention and mask functions."""
     AttentionInterface.register(PROBE, attention)
     AttentionMaskInterface.register(PROBE, mask)
     own = (
@@ -147,11 +147,11 @@ def probing(model: PreTrainedModel, attention: Callable, mask: Callable) -> Iter
     try:
         yield
     finally:
-        for config, name in before:  # the whole before its parts, to which it passes the name
+        for config, name in before:  # the whole before its parts, which get its name
             config._attn_implementation = name
         for module, mode in modes:
             module.training = mode
-        AttentionInterface.register(PROBE, None)  # it would keep the model alive
+        AttentionInterface.register(PROBE, None)  # which would keep the model alive
         AttentionMaskInterface.register(PROBE, None)
 
 
@@ -179,7 +179,7 @@ def problem_of(
 
 
 def adds_bias(mask: Any) -> bool:
-    """Whether a mask that the model made itself, of an input without padding, is more than one of padding."""
+    """Whether a mask that the model itself made for an input without padding hides or weights any key."""
     if mask is None:
         return False
     if not isinstance(mask, Tensor) or not is_readable(mask) or (mask.dim() == 4 and mask.shape[1] > 1):
@@ -189,8 +189,7 @@ def adds_bias(mask: Any) -> bool:
 
 def small_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
     """
-    A small input of the kind that the model reads; images, clips and spectrograms have the size that its
-    configuration says.
+    A small input of the kind that the model reads. Images, clips and spectrograms have the configured size.
     """
     kinds = [model.main_input_name]
     if hasattr(model.config, "text_config") and hasattr(model.config, "vision_config"):
@@ -219,7 +218,7 @@ def small_input(model: PreTrainedModel, kind: str) -> Tensor:
 
 
 def shape_of(config: PreTrainedConfig, kind: str) -> tuple[int, ...] | None:
-    """Shape of one image, clip, spectrogram, waveform or series; `None` if the configuration does not say it."""
+    """The shape of one image, clip, spectrogram, waveform or series; `None` if it is not in the configuration."""
     if kind in ("pixel_values", "pixel_values_videos"):
         config = getattr(config, "vision_config", config)
         size = first_field(config, "image_size", "crop_size")
@@ -231,12 +230,12 @@ def shape_of(config: PreTrainedConfig, kind: str) -> tuple[int, ...] | None:
     if kind == "input_values":
         return (4000,) if mels is None else (config.max_length, mels)
     if kind == "input_features" and mels is not None and hasattr(config, "max_source_positions"):
-        return mels, 2 * config.max_source_positions  # as Whisper's, which reads no other length
+        return mels, 2 * config.max_source_positions  # Whisper reads no other length
     if kind == "past_values" and hasattr(config, "num_input_channels"):
         return config.context_length, config.num_input_channels
     return None
 
 
 def first_field(config: PreTrainedConfig, *names: str, default: Any = None) -> Any:
-    """The first of some fields that a configuration has."""
+    """The value of the first of these fields that the configuration has."""
     return next((getattr(config, name) for name in names if hasattr(config, name)), default)

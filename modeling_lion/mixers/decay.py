@@ -16,7 +16,7 @@ from .mixer import register_mixer
 
 
 def logsigmoid(x: Tensor) -> Tensor:
-    """log(sigmoid(x)); exported graphs avoid log(1 + exp(-x)), where the digits of a small exp(-x) would be lost."""
+    """log(sigmoid(x)); exported graphs avoid log(1 + exp(-x)), which would round a small exp(-x) to 0."""
     if not (torch.compiler.is_compiling() and is_exporting()):
         return F.logsigmoid(x)
     small = (-x.abs()).exp()
@@ -24,7 +24,7 @@ def logsigmoid(x: Tensor) -> Tensor:
 
 
 class FixedDecay(nn.Module):
-    """The logits α, one per head, in their own module, so that peft can train it beside LoRA (`modules_to_save`)."""
+    """The logits α, one per head, as a module, which peft can train beside LoRA (`modules_to_save`)."""
 
     def __init__(self, num_heads: int):
         super().__init__()
@@ -36,8 +36,9 @@ class FixedDecay(nn.Module):
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         """
-        The log decays, `(num_heads,)`; only the dtype of the hidden states matters. They are `(batch, num_heads,
-        length)` where gradients are needed per sequence: under `torch.func`, and for hooks such as those of opacus.
+        The log decays, `(num_heads,)`, in the accumulation dtype of the hidden states, whose values do not matter.
+        Under `torch.func` and with backward hooks such as those of opacus, which need a gradient for each sequence,
+        they are expanded to `(batch, num_heads, length)`.
         """
         log_decay = logsigmoid(self.bias.to(accumulation_dtype(hidden_states.dtype)))
         if not (has_backward_hooks(self) or is_torch_func_active()):
@@ -47,7 +48,7 @@ class FixedDecay(nn.Module):
 
 
 class FarDecay(FixedDecay):
-    """`FixedDecay` inside another encoder, where near tokens have a window."""
+    """`FixedDecay` of a linearized model, where softmax in a window covers the near tokens."""
 
     def init_own_weights(self, config: PreTrainedConfig) -> None:
         init.copy_(self.bias, far_decay_logits(len(self.bias)))
@@ -56,7 +57,7 @@ class FarDecay(FixedDecay):
 @register_mixer
 class DecayMixer(LinearMixer):
     """
-    LION-D: one learnt decay per head, λ = sigmoid(α_h). Those of RetNet are fixed. Take it for images, with
+    LION-D: one learnt decay per head, λ = sigmoid(α_h); RetNet's decays are fixed. Use it for images, with
     `patch_order="snake"`.
     """
 
@@ -69,7 +70,7 @@ class DecayMixer(LinearMixer):
         self.decay = FixedDecay(config.num_scans * config.num_attention_heads)
 
     def log_decay(self, hidden_states: Tensor) -> Tensor:
-        return self.decay(hidden_states.detach())  # backward hooks would wait for their gradient
+        return self.decay(hidden_states.detach())  # otherwise backward hooks would wait for their gradient
 
     @staticmethod
     def decay_of_keys(num_heads: int, head_dim: int) -> FarDecay:

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The gated delta rule in both directions (SPEC §14): a state that corrects itself."""
+"""LION-Delta: the gated delta rule in both directions (SPEC §14)."""
 
 import torch
 from torch import Tensor, nn
@@ -14,21 +14,21 @@ from ..sequence.delta_states import delta_segment_attention, delta_segment_state
 from ..sequence.scans import scan_delta_attention
 from .linear import LinearMixer, forms_of
 from .mixer import register_mixer
-from .selective import DecayGate, SelectiveMixer
+from .selective import DecayGate, KeyDecay, SelectiveMixer, logits_of_keys
 
 
-# Beside the length of a vector, so that a vector of 0 stays 0.
+# ε in √(‖x‖² + ε²), by which vectors are divided, so that a zero vector stays 0.
 LEAST_LENGTH = 1e-3
 
 
 def plain_unit_length(x: Tensor) -> Tensor:
-    """x / (‖x‖² + 1e-6)^1/2, of the last dimension; computed in the accumulation dtype."""
+    """x / √(‖x‖² + 1e-6) over the last dimension, computed in the accumulation dtype."""
     wide = x.to(accumulation_dtype(x.dtype))
     return (wide * (wide.square().sum(-1, keepdim=True) + LEAST_LENGTH**2).rsqrt()).to(x.dtype)
 
 
 def unit_length(x: Tensor, given: Tensor | None = None) -> Tensor:
-    """`plain_unit_length`, in fewer passes over memory where that is possible; in place if x is no longer `given`."""
+    """`plain_unit_length` in fewer passes over memory if possible; in place if `x` is not the memory of `given`."""
     is_wide = x.dtype == accumulation_dtype(x.dtype)
     if torch.compiler.is_compiling() or not is_wide or backend_of(x, x) == "plain":
         return plain_unit_length(x)
@@ -44,7 +44,7 @@ def length_of(x: Tensor) -> Tensor:
 
 
 class UnitLength(torch.autograd.Function):
-    """`plain_unit_length`: with y = x / n, dx = (dy - y (y · dy)) / n."""
+    """`plain_unit_length` and its gradient: with y = x / n, dx = (dy - y (y · dy)) / n."""
 
     @staticmethod
     def forward(ctx, x: Tensor) -> Tensor:
@@ -62,19 +62,38 @@ class UnitLength(torch.autograd.Function):
 
 
 class WriteGate(DecayGate):
-    """The logits of β, from the layer's input; β starts around 1/2."""
+    """The logits of β, computed from the input of the layer. β starts around 1/2."""
 
     def init_own_weights(self, config: PreTrainedConfig) -> None:
         init.normal_(self.weight, std=config.hidden_size**-0.5)
         init.zeros_(self.bias)
 
 
+class KeyGates(KeyDecay):
+    """`KeyDecay` with β_j = sigmoid(u_h·k_j + c_h), which starts at 1/2."""
+
+    def __init__(self, num_heads: int, head_dim: int):
+        super().__init__(num_heads, head_dim)
+        self.beta_weight = nn.Parameter(torch.empty(num_heads, head_dim))
+        self.beta_bias = nn.Parameter(torch.empty(num_heads))
+
+    def init_own_weights(self, config: PreTrainedConfig) -> None:
+        super().init_own_weights(config)
+        init.zeros_(self.beta_weight)
+        init.zeros_(self.beta_bias)
+
+    def beta(self, key: Tensor) -> Tensor:
+        """`(batch, length, heads, head_dim)` to `(batch, heads, length)`, float32 or float64."""
+        return logits_of_keys(key, self.beta_weight, self.beta_bias).sigmoid()
+
+
 @register_mixer
 class DeltaMixer(SelectiveMixer):
     """
-    The gated delta rule in both directions: a token writes the part of its value that the state does not answer
-    already, β = sigmoid(w_h·x + b_h) of it, under a key of length 1; decays are those of LION-S. Take it where texts
-    have to be looked up, as by names and numbers. Heads read one way, and outputs are normalised, not divided.
+    The gated delta rule in both directions. A token adds to the state, under its key of length 1, the difference
+    between its value and what the state returns for that key, times β = sigmoid(w_h·x + b_h). Decays are those of
+    LION-S. Use it for texts in which names and numbers must be looked up. Each head reads one way; an RMS norm
+    replaces denominators.
     """
 
     name, title = "delta", "LION-Delta"
@@ -94,7 +113,7 @@ class DeltaMixer(SelectiveMixer):
         self.largest_beta = config.largest_beta
         if not 0 < self.largest_beta <= 2:
             raise ValueError(f"`largest_beta` is {self.largest_beta}; give a number above 0, at most 2.")
-        # Its name keeps it in float32, as decays.
+        # "decay" in its name keeps it in float32.
         self.decay_beta: nn.Module = WriteGate(config.hidden_size, config.num_scans * config.num_attention_heads)
 
     def map_features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
@@ -103,10 +122,14 @@ class DeltaMixer(SelectiveMixer):
 
     def beta(self, hidden_states: Tensor) -> Tensor:
         """
-        How much of what is missing each token writes, `(batch, scans * heads, length)`, float32 or float64.
+        β, the share of the difference that each token writes, `(batch, scans * heads, length)`, float32 or float64.
 
         Args:
             hidden_states: `(batch, length, hidden_size)`.
         """
         logits = self.decay_beta(hidden_states)
         return self.largest_beta * logits.to(accumulation_dtype(logits.dtype)).sigmoid().transpose(1, 2)
+
+    @staticmethod
+    def decay_of_keys(num_heads: int, head_dim: int) -> KeyGates:
+        return KeyGates(num_heads, head_dim)

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Each sequence of a batch alone, without padding, for mixers that know of neither padding nor packing."""
+"""Calls mixers on whole sequences without padding, for mixers that support neither padding nor packing."""
 
 from collections.abc import Callable
 
@@ -12,12 +12,12 @@ from ..tokens import Tokens
 
 def each_sequence(mix: Callable[[Tensor], Tensor], hidden_states: Tensor, tokens: Tokens) -> Tensor:
     """
-    `mix` of every sequence, in one call for all that have the same number of real tokens; 0 at padded tokens.
+    Apply `mix` to every sequence, in one call for all with the same number of real tokens; padded tokens get 0.
 
     Args:
         mix: maps `(sequences, length, channels)` to the same shape.
         hidden_states: `(batch, length, channels)`.
-        tokens: their padding and packing.
+        tokens: padding and packing of the hidden states.
 
     Raises:
         ValueError: if `mix` returns another shape, or the numbers of real tokens cannot be read, as in a graph.
@@ -27,9 +27,9 @@ def each_sequence(mix: Callable[[Tensor], Tensor], hidden_states: Tensor, tokens
         return checked(mix, hidden_states)
     if not all(map(is_readable, masks)):
         raise ValueError(
-            "A mixer with a method `mix` takes the sequences of a batch one by one, and a graph (torch.compile, "
-            "export) is for all lengths: leave out `attention_mask` and `cu_seq_lens_q`, or give the class a "
-            "`forward`, which takes batches."
+            "A mixer with a method `mix` computes the sequences of a batch one by one, which a graph (torch.compile, "
+            "export) cannot: leave out `attention_mask` and `cu_seq_lens_q`, or give the class a `forward`, which "
+            "takes batches."
         )
     states = hidden_states.flatten(0, 1)
     mixed = torch.zeros_like(states)

@@ -1,7 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The feature maps φ of queries and keys, applied to the vector of each head (SPEC §1). Mixers call them with autocast
-off.
+The feature maps φ, which mixers apply to the query and key vectors of each head, with autocast off (SPEC §1).
 """
 
 from collections.abc import Callable
@@ -21,23 +20,23 @@ from ..attention.kernels import KERNELS, backend_of
 
 def register_feature_map(function: Callable, *, name: str | None = None, is_positive: bool = True) -> Callable:
     """
-    Make a feature map known by its name: in `LionConfig.feature_map`, in saved models and in the tests. Where a model
-    with it is saved, the file of the function goes beside the weights.
+    Register a feature map by its name, for `LionConfig.feature_map`, saved models and tests. A model that is saved
+    with it stores the file of the function beside the weights.
 
     Args:
-        function: φ of vectors of the heads, `(..., head_dim)`, with a last dimension of any size; or a class of
-            modules with weights, constructed with the number of heads and their dimension. Of a class, queries and
-            keys have an instance each, whose `forward` takes `(batch, length, heads, head_dim)`; its initial weights
-            are those that a method `init_own_weights(config)` sets, by functions of `transformers.initialization`.
-        name: its name; by default that of the function or class.
-        is_positive: whether no score φ(q)·φ(k) is 0 or below. Others need `normalization="none"`.
+        function: maps vectors of the heads, `(..., head_dim)`, to vectors of any size; or a class of modules with
+            weights, constructed as `function(num_heads, head_dim)`. Queries and keys then have an instance each, whose
+            `forward` gets `(batch, length, heads, head_dim)`. Its method `init_own_weights(config)` sets the initial
+            weights, with functions of `transformers.initialization`.
+        name: the name; by default that of the function or class.
+        is_positive: whether every score φ(q)·φ(k) is above 0. Otherwise the map needs `normalization="none"`.
 
     Returns:
-        The function, so that this may be a decorator.
+        The function, so that this function can be a decorator.
 
     Raises:
         ValueError: if another function has the name.
-        TypeError: if it is neither a function with a name nor a class: saving would not find it again.
+        TypeError: if it is neither a function made by `def` nor a class: saving would not find its file.
     """
     if not isinstance(function, (type, FunctionType)) or function.__name__ == "<lambda>":
         raise TypeError(f"{function!r} is no feature map: give a function that `def` makes, or a class.")
@@ -51,7 +50,7 @@ def register_feature_map(function: Callable, *, name: str | None = None, is_posi
 
 @register_feature_map
 def silu_norm(x: Tensor) -> Tensor:
-    """u / ‖u‖₂ with u = SiLU(x) + 0.5. Every u is above 0.22, so the norm is never 0."""
+    """u / ‖u‖₂ with u = SiLU(x) + 0.5. The elements of u are above 0.22, so the norm is never 0."""
     if torch.compiler.is_compiling():  # the compiler fuses the plain form
         return plain_silu_norm(x)
     needs_grad = x.requires_grad and torch.is_grad_enabled()
@@ -65,7 +64,7 @@ def silu_norm(x: Tensor) -> Tensor:
 
 
 def silu_and_norm(x: Tensor) -> tuple[Tensor, Tensor]:
-    """`plain_silu_norm` in place, and ‖u‖."""
+    """The result of `plain_silu_norm`, with fewer temporary tensors, and ‖u‖."""
     u = F.silu(x).add_(0.5)
     norm = torch.linalg.vector_norm(u, dim=-1, keepdim=True)
     return u.div_(norm), norm
@@ -104,19 +103,19 @@ class SiluNorm(torch.autograd.Function):
 
 @register_feature_map
 def elu(x: Tensor) -> Tensor:
-    """ELU(x) + 1, as exp(x) for x < 0: (exp(x) - 1) + 1 would lose the digits of small values."""
+    """ELU(x) + 1, computed as exp(x) for x < 0, since (exp(x) - 1) + 1 would round small values."""
     return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
 
 
 @partial(register_feature_map, is_positive=False)
 def identity(x: Tensor) -> Tensor:
-    """x; needs `normalization="none"`, since scores of either sign may sum to 0."""
+    """The vectors unchanged. Needs `normalization="none"`, since scores of either sign may sum to 0."""
     return x
 
 
 @partial(register_feature_map, is_positive=False)
 def silu(x: Tensor) -> Tensor:
-    """SiLU(x), for `mixer_type="delta"`, which then gives vectors length 1."""
+    """SiLU(x), for `mixer_type="delta"`, which then scales vectors to length 1."""
     return F.silu(x)
 
 
@@ -130,8 +129,7 @@ def relu(x: Tensor) -> Tensor:
 class Hedgehog(nn.Module):
     """
     Learnt features that can imitate softmax attention (Zhang et al., 2024): φ(x) = [softmax(W x), softmax(-W x)], with
-    one W per head, initially the identity. Queries and keys have a module each. There are twice as many features as
-    the head has dimensions.
+    one W per head, initially the identity. Queries and keys have a module each.
     """
 
     def __init__(self, num_heads: int, head_dim: int):

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Files that register mixers, by their paths: the option `--mixers` of commands and scripts."""
+"""Imports files that register mixers: the option `--mixers` of commands and scripts."""
 
 import sys
 from collections.abc import Iterable
@@ -14,13 +14,13 @@ def import_mixers(files: Iterable[str | Path]) -> list[str]:
     Import files that register mixers or feature maps (`modeling_lion.register_mixer`).
 
     Args:
-        files: paths of Python files. Each becomes a module of its name, so that a model is saved with it.
+        files: paths of Python files. Each is imported as a module of its own name, which saving a model can find.
 
     Returns:
-        The names of the mixers that were not known before.
+        The names of the mixers that these files register.
 
     Raises:
-        ValueError: if a file is not there, or another module has its name.
+        ValueError: if a file does not exist, or another module has its name.
     """
     known = {*MIXERS}
     for path in map(Path, files):

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The decays that mixers start with."""
+"""Initial decays."""
 
 import math
 
@@ -8,19 +8,19 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 
 
-# In tokens, of the fastest head.
+# Half-life of the fastest head, in tokens.
 SHORTEST_HALF_LIFE = 0.5
-# In tokens, of the slowest and the fastest head inside another encoder: all reach beyond a window of 64.
+# Half-lives of the slowest and the fastest head of a linearized model, in tokens: all reach beyond a window of 64.
 FAR_HALF_LIVES = (65_536.0, 256.0)
 
 
 def initial_decay_logits(config: PreTrainedConfig) -> Tensor:
     """
     Logits of decays whose half-lives are spread over the heads, evenly on a logarithmic scale, from half a token to
-    the whole context. (Logits near 0, as in the published code, give every head a memory of two tokens.)
+    the whole context. (Logits near 0, as in the published listing, give every head a memory of two tokens.)
 
-    If heads have one direction, two neighbours, one of each, have the same half-life, so that a model sees as
-    far after a token as before it. (A single pair has the geometric mean of both ends.)
+    If heads have one direction, a forward head and the backward head after it have the same half-life, so that a model
+    sees as far ahead as back. (A single pair has the geometric mean of both ends.)
 
     Returns:
         `(scans * heads,)`, float32; the same for every scan. A half-life of h tokens is λ = 2^(-1/h).
@@ -35,14 +35,14 @@ def initial_decay_logits(config: PreTrainedConfig) -> Tensor:
 
 
 def far_decay_logits(num_heads: int) -> Tensor:
-    """Logits of decays inside another encoder, `(num_heads,)`, float32."""
+    """Initial logits of decays in a linearized model, `(num_heads,)`, float32."""
     return decay_logits(*FAR_HALF_LIVES, num_heads)
 
 
 def decay_logits(longest: float, shortest: float, heads: int) -> Tensor:
     """
-    Logits of decays whose half-lives, in tokens, are spread evenly on a logarithmic scale, the longest first,
-    `(heads,)`, float32.
+    Logits of decays, `(heads,)`, float32. Their half-lives, in tokens, are spread evenly on a logarithmic scale, the
+    longest first.
     """
     half_life = torch.logspace(math.log2(longest), math.log2(shortest), heads, base=2.0, dtype=torch.float64)
     return torch.logit(torch.exp2(-1 / half_life)).float()

@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Linear mixers make the queries, keys, values and log decays of `lion_attention`. LION-LIT is here; those with decays
-are in mixers/decay.py.
+The base class of linear mixers, which compute the queries, keys, values and log decays of `lion_attention`; and
+LION-LIT, which has no decays.
 """
 
 from collections.abc import Callable
@@ -33,18 +33,18 @@ logger = logging.get_logger(__name__)
 
 
 def forms_of(operator: Callable) -> dict[str, Callable]:
-    """`Mixer.forms` of a function that computes every form, by its argument `form`, as `lion_attention` does."""
+    """`Mixer.forms` for a function with an argument `form`, such as `lion_attention`."""
     return {name: partial(operator, form=name) for name in (*FORMS, "eager")}
 
 
 class LinearMixer(Mixer):
     """
-    The base of all linear mixers, which differ in `log_decay`. Names of learnt decays begin with "decay": these stay
-    in float32, also in half precision and under quantisers.
+    The base class of linear mixers, which differ in `log_decay`. The names of learnt decays begin with "decay": these
+    parameters stay in float32, also in half precision and under quantizers.
 
-    Padding is folded into keys and log decays here (`Tokens.fold`): attention does not know of it. A mixer of another
-    function than `lion_attention` sets `needs` and `forms` (`forms_of`); its inputs after the log decays are made by
-    methods of the names in `needs`, from the hidden states.
+    Mixers fold padding into keys and log decays (`Tokens.fold`), so that attention needs no mask. A mixer that uses
+    another function than `lion_attention` sets `needs` and `forms` (`forms_of`); for each name in `needs` after
+    "log_decay", a method of that name computes the input from the hidden states.
     """
 
     is_linear = has_decays = has_heads_first = has_scans = has_rotary_positions = shares_sequences = True
@@ -61,7 +61,7 @@ class LinearMixer(Mixer):
         # A learnt map has different weights for queries and keys.
         self.feature_map = feature_map.function(*sizes) if feature_map.is_learnt else feature_map.function
         self.key_feature_map = feature_map.function(*sizes) if feature_map.is_learnt else None
-        # Each look into a configuration takes as long as a small operation.
+        # Kept here, since reading a field of a configuration takes as long as a small operation.
         self.normalization, self.chunk_size = config.normalization, config.chunk_size
         self.head_directions, self.num_scans = config.head_directions, config.num_scans
         self.reach = reach_of(config, "linear_attention")
@@ -73,8 +73,8 @@ class LinearMixer(Mixer):
 
     def forward(self, hidden_states: Tensor, layout: Layout, attention: Callable | None = None) -> AttentionCall:
         """
-        `Mixer.forward`. The inputs are query and key, after the feature map, value, and the log decays, of `scans *
-        heads` heads: a scan is an order in which tokens are read (sequence/scans.py), with its own decays.
+        `Mixer.forward`. The inputs are query and key after the feature map, value, and the log decays of `scans *
+        heads` heads. A scan is an order in which tokens are read (sequence/scans.py); each scan has its own decays.
         """
         around = layout.with_halo(hidden_states, self.reach)
         query, key, value = self.features(around, layout)
@@ -95,9 +95,7 @@ class LinearMixer(Mixer):
         return AttentionCall(attention, inputs)
 
     def bound(self, attention: Callable, layout: Layout) -> Callable:
-        """
-        `attention`, which is `lion_attention` in some form, for a layout and with the options of the configuration.
-        """
+        """A form of attention, bound to a layout and to the options of the configuration."""
         return partial(
             layout.along(attention, self.joins),
             normalization=self.normalization,
@@ -108,7 +106,7 @@ class LinearMixer(Mixer):
         )
 
     def segment_states(self, hidden_states: Tensor, layout: Layout) -> BorderStates:
-        """What a segment sends to the others."""
+        """The states that a segment sends to the others."""
         return self.joins.segment_states(*self(hidden_states, layout).inputs[1:], self.head_directions)
 
     def weights(self, call: AttentionCall, layout: Layout) -> Tensor | None:
@@ -122,11 +120,10 @@ class LinearMixer(Mixer):
 
     def features(self, around: WithHalo, layout: Layout) -> list[Tensor]:
         """
-        Queries and keys after the feature map, and values, of the tokens of the call, `(batch, length, heads, ...)`
-        each.
+        Queries and keys after the feature map, and values, without the halo, `(batch, length, heads, ...)` each.
         """
         tables = layout.rotary_tables.get(self.layer_type)
-        has_order = self.q_conv is not None and around.tokens.order is not None  # which knows no tiles
+        has_order = self.q_conv is not None and around.tokens.order is not None  # reordering needs all tokens
         if has_order or not layout.has_tiles:
             return self.features_of(around, layout.conv_borders, tables, layout.plan)
 
@@ -145,18 +142,18 @@ class LinearMixer(Mixer):
         tables: PositionEmbeddings | None,
         plan: CallPlan | None,
     ) -> list[Tensor]:
-        """`features`, of tokens with as many around as the convolution reaches."""
+        """`features` of some tokens, which come with the halo that the convolution needs."""
         hidden_states, tokens, *_ = around
         if self.q_conv is not None:  # before the projections, to reorder one tensor instead of three
             hidden_states = tokens.reordered(hidden_states)
         query, key, value = self.q_proj(hidden_states), self.k_proj(hidden_states), self.v_proj(hidden_states)
-        with without_autocast(hidden_states):  # on a GPU it would widen queries and keys only
+        with without_autocast(hidden_states):  # on a GPU it would cast only queries and keys to float32
             if self.q_conv is None:
                 query, key = query.unflatten(-1, (-1, self.key_dim)), key.unflatten(-1, (-1, self.key_dim))
                 value = value.unflatten(-1, (-1, self.head_dim))
             else:
-                query, key, value = map(tokens.contiguous().absent, (query, key, value))
-                # By name, since hooks expect positional arguments to be tensors.
+                query, key, value = map(tokens.contiguous().zero_padding, (query, key, value))
+                # Passed by name, since hooks expect positional arguments to be tensors.
                 options = {"borders": conv_borders}
                 if {*map(type, (self.q_conv, self.k_conv, self.v_conv))} == {ShortConv}:  # others may wrap one
                     options["fused"] = planned(plan, fused_convolution, query)
@@ -172,16 +169,18 @@ class LinearMixer(Mixer):
         return [query, key, value]
 
     def map_features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """The feature map of queries and keys, `(batch, length, heads, ...)` each."""
+        """Apply the feature map to queries and keys, `(batch, length, heads, ...)` each."""
         return self.feature_map(query), (self.key_feature_map or self.feature_map)(key)
 
     def log_decay(self, hidden_states: Tensor) -> Tensor | None:
         """
-        log λ of each token, for both directions, in a shape of `LogDecay`, float32 or float64, at most 0; `None` where
-        nothing decays.
+        log λ of each token, for both directions.
 
         Args:
             hidden_states: `(batch, length, hidden_size)`.
+
+        Returns:
+            `(heads,)` or `(batch, heads, length)`, float32 or float64, at most 0; `None` without decays.
         """
         raise TypeError(f"{type(self).__name__} has no log_decay.")
 
@@ -189,7 +188,7 @@ class LinearMixer(Mixer):
 @register_mixer
 class LitMixer(LinearMixer):
     """
-    LION-LIT, the bidirectional Linear Transformer without decays (SPEC §2). Take it for speed, and for models that are
+    LION-LIT, the bidirectional Linear Transformer without decays (SPEC §2). Use it for speed, and for models that are
     converted from softmax.
     """
 

@@ -5,7 +5,7 @@ Luna (Ma et al., 2021; SPEC §9): two nested attentions through a memory P of a 
     pack     Y_P = ω(P W_pq (X W_pk)ᵀ / √D) X W_pv          P⁺ = LayerNorm(Y_P + P), for the next layer
     unpack   Y_X = softmax(X W_q (Y_P W_k)ᵀ / √D) Y_P W_v
 
-P of the first layer is learnt. ω is the softmax; or softplus or ELU + 1, divided by the sum over the tokens.
+P of the first layer is learnt. ω is softmax, or softplus or ELU + 1 divided by the sum over the tokens.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ ACTIVATIONS = {"softplus": F.softplus, "elu": elu}
 
 
 class LunaMasks(NamedTuple):
-    """The masks of the pack and unpack attention, bool, False for what is not seen; `None` if everything is."""
+    """The masks of the pack and the unpack attention, bool, False for keys that are not seen; `None` for no mask."""
 
     pack: Tensor | None
     unpack: Tensor | None
@@ -38,7 +38,7 @@ class LunaMasks(NamedTuple):
 @register_mixer
 class LunaMixer(SoftmaxMixer):
     """
-    Luna, to compare LION with it; its training steps are the shortest. `q_proj`, `k_proj` and `v_proj` belong to the
+    Luna, for comparison with LION; its training steps are the shortest. `q_proj`, `k_proj` and `v_proj` belong to the
     unpack attention, the same names with `pack_` to the pack attention.
     """
 
@@ -78,8 +78,8 @@ class LunaMixer(SoftmaxMixer):
 
     def forward(self, hidden_states: Tensor, layout: Layout, attention: Callable | None = None) -> AttentionCall:
         """
-        `Mixer.forward` of the unpack attention, whose keys and values come from the packed memory. `layout.memory`
-        has P, `(batch, luna_length, hidden_size)`, concatenated for packed sequences, and then P⁺.
+        `Mixer.forward` of the unpack attention, whose keys and values come from the packed memory. Replaces P in
+        `layout.memory` by P⁺, `(batch, luna_length, hidden_size)`; packed sequences have theirs side by side.
         """
         masks, memory = layout.masks[self.layer_type], layout.memory.states
         if memory is None:

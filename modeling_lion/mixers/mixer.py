@@ -1,9 +1,9 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The base of all mixers, and the call of attention that a mixer prepares.
+The base class of mixers, and the call of attention that a mixer prepares.
 
-A mixer projects hidden states to what attention reads, often queries, keys and values, and says how attention is to be
-called with them. A linear mixer (mixers/linear.py) also computes the decays. Attention does not depend on mixers.
+A mixer projects hidden states to the inputs of attention, such as queries, keys and values, and prepares the call of
+an attention function. A linear mixer (mixers/linear.py) also computes decays. Attention does not depend on mixers.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,65 +28,68 @@ class AttentionCall(NamedTuple):
 
     Attributes:
         attention: `attention(*inputs)` returns the output, or a pair of the output and the weights or `None`.
-        inputs: what attention reads; of linear mixers query, key and value, `(batch, heads, length, head_dim)`, and
-            then what `Mixer.needs` names.
+        inputs: the inputs of attention. Linear mixers give query, key and value, `(batch, heads, length, head_dim)`,
+            and then the inputs that `Mixer.needs` names.
     """
 
     attention: Callable | None
     inputs: tuple
 
 
-# What a class says of one of its methods, or of its forms. A subclass with another method has to say it again: until
-# then it is as in `Mixer`, so that nothing is promised that the new method does not keep.
-SAID_OF = {
+# Attributes that describe a method of the class, or its forms. A subclass that overrides the method must set them
+# again: until then they have the values of `Mixer`, so that a class claims nothing that its method does not do.
+ATTRIBUTES_OF = {
     "forward": (
         *("forms", "needs", "has_scans", "has_rotary_positions", "segment_states", "shares_sequences"),
         "decay_of_keys",
     ),
     "log_decay": ("decay_of_keys",),
+    "beta": ("decay_of_keys",),
     "forms": ("has_scans", "segment_states", "shares_sequences", "decay_of_keys"),
 }
 
 
 class Mixer(nn.Module):
     """
-    What mixes the tokens of a layer. A subclass has a method `mix`, which sees whole sequences without padding, or a
-    `forward`, which sees batches. Whatever else the package has to know of a mixer is an attribute of its class; the
-    values here promise nothing, and what needs more is refused. Initial values of a module's own weights, not those
-    of its children, are set by its method `init_own_weights(config)`, with functions of
-    `transformers.initialization`: until then they are empty memory.
+    The base class of mixers, the part of a layer that mixes tokens. A subclass defines `mix`, which gets whole
+    sequences without padding, or `forward`, which gets batches. Class attributes describe the mixer to the package.
+    Their values here claim nothing, and the package refuses uses that need more. A module sets the initial values of
+    its own weights, not those of its children, in a method `init_own_weights(config)`, with functions of
+    `transformers.initialization`: until then they are uninitialised memory.
 
     Attributes:
-        name: the mixer's `LionConfig.mixer_type`.
-        title, description: the mixer's line on a model card: a name, and a phrase that follows the word "attention".
-        fields: fields of `LionConfig` that only this mixer has, with their defaults, which JSON can hold.
-        defaults: defaults of other fields that are `None` until a configuration is made.
-        choices: the values that this mixer takes of fields that have more.
-        projections: the linear layers that `Mixer` makes, from `hidden_size` to `hidden_size`, by name.
-        forms: what may compute attention, by its name in `attn_implementation`: "parallel", "chunk", "rnn", and
-            "eager" for one that returns weights. "auto", which is always a name, is the first one, or one that has
-            this name. `mix` or `forward` gets it as `attention`.
-        needs: what attention takes besides query, key and value, in order; `None` if its inputs are others. The
-            kernels of LION need `("log_decay",)`.
+        name: the value of `LionConfig.mixer_type`.
+        title, description: the mixer on a model card: a name, and a phrase that follows the word "attention".
+        fields: fields of `LionConfig` that only this mixer has, with default values that JSON can hold.
+        defaults: default values of other fields that are `None` until a configuration is made.
+        choices: for fields of `LionConfig`, the values that this mixer supports.
+        projections: the names of the linear layers that `Mixer` makes, from `hidden_size` to `hidden_size`.
+        forms: functions that compute attention, by their name in `attn_implementation`: "parallel", "chunk",
+            "rnn", and "eager" for a function that returns weights. The name "auto" is always allowed: it is the entry
+            of that name, or the first one. `mix` or `forward` gets the chosen function as `attention`.
+        needs: the inputs of attention after query, key and value, in order; `None` if attention has other inputs.
+            LION's kernels need `("log_decay",)`.
         is_linear: whether it is a `LinearMixer`, with the fields of `LionConfig` for linear attention.
-        is_softmax: whether functions of transformers compute it, as chosen by `attn_implementation`.
+        is_softmax: whether a function of transformers computes it, chosen by `attn_implementation`.
         has_decays: whether order matters without positions: texts then have no learnt positions by default.
         has_memory: whether it changes `layout.memory`, a second stream of hidden states from layer to layer.
-        has_scans: whether it reads an image along `LionConfig.num_scans` orders, which are `layout.scans`.
+        has_scans: whether it reads an image along the `LionConfig.num_scans` orders of `layout.scans`.
         has_rotary_positions: whether it rotates queries and keys by `layout.rotary_tables`.
-        reach: how many tokens on each side of a segment of a longer text it needs (sequence/halo.py); `None` if it
-            needs all. With a number, `encode_long` works.
+        reach: the number of tokens that it needs on each side of a segment of a longer text (sequence/halo.py); `None`
+            if it needs all. `encode_long` requires a number.
         segment_states: a method; `None` if a segment needs its neighbours only. `segment_states(hidden_states,
-            layout)` returns what a segment sends to all others, as `BorderStates` (sequence/border_states.py).
-        pass_states: from what all segments sent, in order, what each one receives: as `layout.border_states`.
+            layout)` returns the states that a segment sends to all others (`BorderStates`, sequence/border_states.py).
+        pass_states: a function from the states that all segments sent, in order, to those that each one receives, as
+            `layout.border_states`.
         shares_sequences: whether several processes can share a sequence (sequence/sequence_parallel.py).
-        decay_of_keys: a static method, for `linearize`: `decay_of_keys(num_heads, head_dim)` returns a module, or
-            `None` for no decays. The module maps keys, `(batch, length, heads, head_dim)`, to log λ, as
-            `LinearMixer.log_decay`. `None` instead of a method: its decays cannot be made of keys.
-        tensor_parallel_plan: how transformers splits the parts that this mixer has besides its projections; `None` if
+        decay_of_keys: a static method for `linearize`; `None` if keys do not determine the decays.
+            `decay_of_keys(num_heads, head_dim)` returns a module that maps keys, `(batch, length, heads, head_dim)`,
+            to log λ, as `LinearMixer.log_decay` returns it, or `None` for no decays. For a mixer that needs β, the
+            module has a method `beta` that maps keys to it.
+        tensor_parallel_plan: how transformers splits the parts of this mixer besides its projections; `None` if
             attention cannot be split by heads.
         layer_type: the type of its layer.
-        window: how many tokens on each side a softmax window sees; 0 without a window.
+        window: the number of tokens that a softmax window sees on each side; 0 without a window.
         has_heads_first: whether attention returns `(batch, heads, length, head_dim)` rather than `(batch, length,
             heads, head_dim)` or `(batch, length, hidden_size)`.
     """
@@ -111,8 +114,8 @@ class Mixer(nn.Module):
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        for method, said in SAID_OF.items():
-            for name in said:
+        for method, names in ATTRIBUTES_OF.items():
+            for name in names:
                 if method in vars(cls) and name not in vars(cls):
                     setattr(cls, name, vars(Mixer)[name])
 
@@ -126,16 +129,16 @@ class Mixer(nn.Module):
 
     @property
     def reads_segments(self) -> bool:
-        """Whether it can compute a segment of a longer text; linear attention passes states."""
+        """Whether it can compute a segment of a longer text; a linear mixer also needs `segment_states`."""
         return self.reach is not None and (self.segment_states is not None or not self.is_linear)
 
     @property
     def takes_padding(self) -> bool:
-        """Whether its `forward` takes batches with padding as they are."""
+        """Whether it has a `forward` of its own, which gets batches with padding."""
         return type(self).forward is not Mixer.forward
 
     def attention_name(self, output_attentions: bool) -> str:
-        """The name among `forms`, or of a function of transformers, that computes attention; "" without any."""
+        """The name in `forms`, or of a function of transformers, that computes attention; "" without forms."""
         name = self.config._attn_implementation
         if name not in self.forms:
             name = "auto" if "auto" in self.forms else next(iter(self.forms), "")
@@ -145,26 +148,25 @@ class Mixer(nn.Module):
         self, hidden_states: Tensor, attention: Callable | None = None, border_states: BorderStates | None = None
     ) -> Tensor:
         """
-        The mixed tokens of whole sequences of one length, without padding, `(sequences, length, hidden_size)`; the
-        output projection follows.
+        Mix whole sequences of one length, without padding; the output projection follows. Returns the same shape.
 
         Args:
-            hidden_states: `(sequences, length, hidden_size)`; of a segment, with `reach` tokens more on each side,
-                where there are any.
-            attention: the chosen one of `forms`. Not given to a class without any.
-            border_states: what a segment receives, of `pass_states`. Given by `encode_long` to a class that has
-                `segment_states`.
+            hidden_states: `(sequences, length, hidden_size)`. A segment of a longer text has up to `reach` more tokens
+                on each side.
+            attention: the chosen function of `forms`; not passed if there are none.
+            border_states: the states that a segment receives (`pass_states`); passed only by `encode_long`, and only
+                if the class has `segment_states`.
         """
         raise TypeError(f"{type(self).__name__} has neither `mix` nor `forward`.")
 
     def forward(self, hidden_states: Tensor, layout: Layout, attention: Callable | None = None) -> AttentionCall:
         """
-        The call of attention for a batch. Here it is `mix` for each sequence: sequences of one length go together.
+        Prepare the call of attention for a batch. Here it calls `mix`, once for all sequences of one length.
 
         Args:
             hidden_states: `(batch, length, hidden_size)`.
             layout: padding, packing and positions of the tokens (sequence/layout.py).
-            attention: the function named by `attention_name`; `None` without one, or if only inputs are needed.
+            attention: the function named by `attention_name`; `None` without forms, or if only inputs are needed.
         """
         around = layout.with_halo(hidden_states, self.reach or 0)
         options: dict[str, Any] = {"attention": attention, "border_states": layout.border_states}
@@ -176,7 +178,7 @@ class Mixer(nn.Module):
         return AttentionCall(mixed, (around.hidden_states,))
 
     def weights(self, call: AttentionCall, layout: Layout) -> Tensor | None:
-        """The weights of a call, `(batch, heads, length, keys)`, computed again by the form that returns them."""
+        """Compute the attention weights of a call, `(batch, heads, length, keys)`, by a form that returns them."""
         raise ValueError(
             f"The mixer {self.name!r} has no attention weights: leave out `output_attentions=True`. (A `forward` of "
             "its class can give a call that returns them.)"
@@ -192,17 +194,17 @@ MixerClass = TypeVar("MixerClass", bound=type[Mixer])
 
 def register_mixer(mixer: MixerClass) -> MixerClass:
     """
-    Make a mixer known by its `name`: in `LionConfig.mixer_type`, in saved models, in the tests and the benchmarks.
-    Where a model with it is saved, the file of the class goes beside the weights.
+    Register a mixer by its `name`, for `LionConfig.mixer_type`, saved models, tests and benchmarks. A model that is
+    saved with it stores the file of the class beside the weights.
 
     Args:
-        mixer: a subclass of `Mixer`, for linear attention of `modeling_lion.mixers.linear.LinearMixer`.
+        mixer: a subclass of `Mixer`; for linear attention, of `modeling_lion.mixers.linear.LinearMixer`.
 
     Returns:
-        The class, so that this may be a decorator.
+        The class, so that this function can be a decorator.
 
     Raises:
-        ValueError: if the class has no name, another class has it, or a form has an unknown name.
+        ValueError: if the class has no name or the name of another class, or a form has an unknown name.
     """
     name = getattr(mixer, "name", None)
     if not isinstance(name, str) or not name:
@@ -221,11 +223,11 @@ def register_mixer(mixer: MixerClass) -> MixerClass:
 
 def start_by_fan_in(projections: Iterable[tuple[str, nn.Module]], config: PreTrainedConfig) -> None:
     """
-    Mark the projections in a mixer and the one after it, whose weights have their own initial scale (SPEC §12). The
-    mark is an attribute of the linear layer, which `init_own_weights` reads. A subclass of `nn.Linear` would be missed
-    by torch's dynamic quantization; and their parent could only set the weights a second time, since transformers
-    initialises children first, which would change the random numbers of all weights that follow. A class that sets
-    its weights itself is left alone.
+    Set the initial scale of a mixer's projections and of the output projection (SPEC §12), as an attribute of the
+    linear layers, which `init_own_weights` reads. Layers whose class has an `init_own_weights` keep their own. Two
+    other ways fail: torch's dynamic quantization ignores subclasses of `nn.Linear`; and the parent module would draw
+    the weights a second time, since transformers initialises children first, which changes the random numbers of all
+    later weights.
     """
     std = config.mixer_initializer_range
     for name, module in projections:
@@ -237,9 +239,9 @@ def start_by_fan_in(projections: Iterable[tuple[str, nn.Module]], config: PreTra
 def check_own_weights(model: nn.Module) -> None:
     """
     Raises:
-        ValueError: if no module of a class that sets initial values has weights of its own: transformers would not
-            call it, since all of its weights, none, have been set. Or if a mixer has a buffer that is not saved and
-            that nobody sets: it would be empty memory in a loaded model.
+        ValueError: if a class has `init_own_weights` and none of its modules has weights of its own, so that
+            transformers would never call it; or if a mixer has a buffer that is neither saved nor initialised, which
+            would be uninitialised memory in a loaded model.
     """
     for mixer in (x for x in model.modules() if isinstance(x, Mixer)):
         for name in dict(mixer.named_buffers()).keys() - mixer.state_dict().keys():
@@ -264,7 +266,7 @@ def check_own_weights(model: nn.Module) -> None:
 
 
 def init_own_weights(module: nn.Module, config: PreTrainedConfig) -> None:
-    """Initialise one module, without its children; modules that are not LION's are left unchanged."""
+    """Initialise the weights of one module, without its children. Modules of other libraries stay unchanged."""
     if hasattr(module, "initializer_range"):
         init.normal_(module.weight, std=module.initializer_range)
     elif hasattr(module, "init_own_weights"):

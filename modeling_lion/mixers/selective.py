@@ -18,8 +18,8 @@ class DecayGate(nn.Linear):
     """
     The logits z = w·x + b, and from them the log decays, logsigmoid(z).
 
-    The bias, which sets how long a head remembers, is added in float32: near λ = 1, rounding a logit to bfloat16 would
-    change the half-life by percents.
+    The bias, which sets the half-life of a head, is added in float32: near λ = 1, rounding a logit to bfloat16 would
+    change the half-life by several percent.
     """
 
     def init_own_weights(self, config: PreTrainedConfig) -> None:
@@ -31,7 +31,7 @@ class DecayGate(nn.Linear):
         return logits.to(dtype) + self.bias.to(dtype)
 
     def log_decay(self, logits: Tensor) -> Tensor:
-        # Not in `forward`: under tensor parallelism its tensors are DTensors, which have no logsigmoid.
+        # Not part of `forward`, whose tensors are DTensors under tensor parallelism: these have no logsigmoid.
         return logsigmoid(logits)
 
 
@@ -42,15 +42,15 @@ def gate_log_decay(gate: nn.Module, hidden_states: Tensor) -> Tensor:
     layer = getattr(gate, "base_layer", gate)
     if not hasattr(layer, "log_decay"):
         raise TypeError(
-            f"A layer that makes decays has become a {type(layer).__name__}, which cannot: whatever replaces linear "
-            'layers has to leave out those with "decay" in their names (optimum-quanto: quantize(model, '
+            f"A layer that computes decays has become a {type(layer).__name__}, which cannot compute them: leave out "
+            'layers with "decay" in their names where linear layers are replaced (optimum-quanto: quantize(model, '
             'weights=..., exclude="*decay*")).'
         )
     return layer.log_decay(gate(hidden_states))
 
 
 class KeyDecay(nn.Module):
-    """Log decays log λ_j = logsigmoid(w_h·k_j + b_h) from the keys of another encoder, after its rotation."""
+    """Log decays log λ_j = logsigmoid(w_h·k_j + b_h), from the rotated keys of a linearized model."""
 
     def __init__(self, num_heads: int, head_dim: int):
         super().__init__()
@@ -63,17 +63,20 @@ class KeyDecay(nn.Module):
 
     def forward(self, key: Tensor) -> Tensor:
         """`(batch, length, heads, head_dim)` to `(batch, heads, length)`, float32 or float64."""
-        key = key.transpose(1, 2)
-        dtype = accumulation_dtype(key.dtype)
-        logits = (key.to(dtype) @ self.weight.to(dtype).unsqueeze(-1)).squeeze(-1)
-        return F.logsigmoid(logits + self.bias.to(dtype).unsqueeze(-1))
+        return F.logsigmoid(logits_of_keys(key, self.weight, self.bias))
+
+
+def logits_of_keys(key: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """w_h·k_j + b_h for keys `(batch, length, heads, head_dim)`: `(batch, heads, length)`, float32 or float64."""
+    key = key.transpose(1, 2)
+    dtype = accumulation_dtype(key.dtype)
+    return (key.to(dtype) @ weight.to(dtype).unsqueeze(-1)).squeeze(-1) + bias.to(dtype).unsqueeze(-1)
 
 
 @register_mixer
 class SelectiveMixer(LinearMixer):
     """
-    LION-S: a decay computed from each token, λ = sigmoid(w_h·x + b_h), of the shape of Mamba-2's. Take it for text; it
-    is the default.
+    LION-S, the default: a decay per head computed from each token, λ = sigmoid(w_h·x + b_h), as in Mamba-2. For texts.
     """
 
     name, title = "selective", "LION-S"

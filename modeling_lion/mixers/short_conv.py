@@ -2,12 +2,11 @@
 """
 The short convolution of queries, keys and values (SPEC §12): x_i <- SiLU(Σ_o w_o x_{i+o}), one filter per channel.
 
-    x = 0      outside the sequence and across borders: of packed sequences, and after the CLS token of an image
-    padding    is absent: with padding between real tokens, x is reordered so that the real tokens of a sequence are
-               contiguous (sequence/unpadded.py), and x = 0 at padded tokens
-    images     are convolved along the rows of patches, one row after the other, for every patch order; scans follow
+    borders    x = 0 outside the sequence: beyond the borders of packed sequences and of the CLS token of an image
+    padding    x = 0 at padded tokens; if they are between real tokens, x is first reordered (`Tokens.reordered`)
+    images     the filter runs along the rows of patches, one row after the other, for every patch order
 
-So the results of a sequence do not depend on padding or packing.
+The result of a sequence does not depend on padding or packing.
 """
 
 from collections.abc import Callable
@@ -27,8 +26,8 @@ from ..sequence.conv_borders import ConvBorders
 
 class ShortConv(nn.Module):
     """
-    One filter per channel; `weight` is that of a depthwise `nn.Conv1d` without a bias. With a `head_dim`, the result
-    is split into heads.
+    One filter per channel; `weight` is that of a depthwise `nn.Conv1d` without a bias. If `head_dim` is given, the
+    result is split into heads.
     """
 
     def __init__(self, channels: int, kernel: int, head_dim: int | None = None):
@@ -43,17 +42,17 @@ class ShortConv(nn.Module):
     def forward(self, x: Tensor, borders: ConvBorders | None = None, fused: Callable | None = None) -> Tensor:
         """
         Args:
-            x: `(batch, length, channels)`, 0 at padded tokens (`absent`).
-            fused: what convolves where there are no borders (`fused_convolution`); `None` for torch's operators.
+            x: `(batch, length, channels)`, 0 at padded tokens.
+            borders: the borders that the filter does not cross, if any.
+            fused: the result of `fused_convolution`, used without borders; `None` for torch's operators.
 
         Returns:
-            The same shape, or `(batch, length, heads, head_dim)`. Mixers call it with autocast off.
+            The same shape, or `(batch, length, heads, head_dim)` with `head_dim`.
         """
         if borders is not None and self.training and has_backward_hooks(self):
             raise ValueError(
-                "A library reads gradients per example by hooks (as opacus does), which see no borders of a short "
-                "convolution, of images or of packed rows, and would be wrong: set `conv_kernel=0`, or take them by "
-                "torch.func.vmap."
+                "Hooks that compute gradients per example, as in opacus, do not see borders of a short convolution "
+                "in images and packed rows, and would be wrong: set `conv_kernel=0`, or use torch.func.vmap."
             )
         weight = self.weight.to(x.dtype)
         if fused is not None and borders is None:
@@ -64,7 +63,7 @@ class ShortConv(nn.Module):
 
 def convolve(x: Tensor, weight: Tensor, borders: ConvBorders | None = None) -> Tensor:
     """
-    Σ_o w_o x_{i+o} for `(batch, length, channels)`, x = 0 outside; contiguous. `weight` is that of a `ShortConv`.
+    Σ_o w_o x_{i+o} for x `(batch, length, channels)`, contiguous; `weight` as in `ShortConv`.
     """
     channels, _, kernel = weight.shape
     at_borders = None if borders is None else borders.convolve(x, weight)
@@ -82,16 +81,16 @@ def convolve(x: Tensor, weight: Tensor, borders: ConvBorders | None = None) -> T
 
 def convolve_rows(x: Tensor, weight: Tensor) -> Tensor:
     """
-    `convolve` without borders, `(batch, channels, 1, length)`: of rows as images of one row, since oneDNN then takes
-    channels last, while conv1d transposes.
+    `convolve` without borders, `(batch, channels, 1, length)`. It treats rows as images of height 1, for which oneDNN
+    reads channels last; conv1d would transpose.
     """
-    # A view, since with unsqueeze the gradient has other strides than the weight, and DDP warns.
+    # view, not unsqueeze, which gives the gradient other strides than the weight, so that DDP warns.
     filters, radius = weight.view(len(weight), 1, 1, -1), weight.shape[-1] // 2
     return F.conv2d(x.transpose(1, 2).unsqueeze(2), filters, padding=(0, radius), groups=len(weight))
 
 
 def convolve_and_activate(x: Tensor, weight: Tensor, head_dim: int) -> Tensor:
-    """SiLU of `convolve`, in the memory of its result: `(batch, length, heads, head_dim)`."""
+    """SiLU of `convolve`, applied in place, `(batch, length, heads, head_dim)`."""
     y = F.silu(convolve_rows(x, weight), inplace=True)
     return view_of_temporary(y.permute(0, 3, 2, 1).contiguous(), [*x.shape[:2], -1, head_dim])
 
@@ -101,7 +100,7 @@ def keep_inputs(ctx, inputs, output) -> None:
 
 
 def differentiate_convolution(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-    """The gradients of both; the convolution is computed again if it was not kept, or is to be differentiated."""
+    """The gradients of x and weight. The convolution is recomputed if it was not saved, or for `create_graph`."""
     x, weight, *kept = ctx.saved_tensors
     if kept and not torch.is_grad_enabled():
         y = kept[0]
@@ -140,8 +139,8 @@ SHORT_CONV = Operator(short_conv, convolve_and_activate, ShortConvolution)
 
 def fused_convolution(x: Tensor) -> Callable | None:
     """
-    What convolves tensors like `x` and applies SiLU at once: on a CPU, where nobody has to see the operations inside.
-    `None` where `convolve` is to be called.
+    An operator that convolves tensors like `x` and applies SiLU, on a CPU. `None` if it does not support them, for
+    example while a graph is traced: `convolve` then computes.
     """
     is_possible = x.device.type == "cpu" and not torch.compiler.is_compiling() and allows_custom_op(x)
     if not is_possible or not has_fast_convolution(x):
@@ -150,7 +149,7 @@ def fused_convolution(x: Tensor) -> Callable | None:
 
 
 def has_fast_convolution(x: Tensor) -> bool:
-    """False on a CPU in dtypes that oneDNN does not support there; PyTorch would go channel by channel."""
+    """False for dtypes that oneDNN does not support on this CPU: PyTorch would convolve channel by channel."""
     if x.device.type != "cpu":
         return True
     is_native = x.dtype == torch.float32 or x.dtype == torch.bfloat16 and has_native_product(x.dtype)
@@ -158,7 +157,7 @@ def has_fast_convolution(x: Tensor) -> bool:
 
 
 def sum_of_shifted(x: Tensor, weight: Tensor) -> Tensor:
-    """`convolve` as a sum of shifted copies, in any dtype."""
+    """`convolve` without borders, as a sum of shifted copies, in any dtype."""
     taps, length = weight.squeeze(1).T.contiguous(), x.shape[1]
     padded = F.pad(x, (0, 0, len(taps) // 2, len(taps) // 2))
     y = padded[:, :length] * taps[0]

@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Softmax attention in LION's backbone: over all tokens (SPEC §9), as in BERT and ViT, computed by transformers' own
-functions; and within a window (SPEC §12), in time linear in the length.
+Softmax attention in LION's backbone: over all tokens, as in BERT and ViT, computed by transformers' functions (SPEC
+§9), or within a window, in time linear in the length (SPEC §12).
 """
 
 from collections.abc import Callable
@@ -42,15 +42,15 @@ def eager_softmax(
     **kwargs,
 ) -> tuple[Tensor, Tensor]:
     """
-    The form that returns its weights, with the arguments of transformers' attention functions.
+    Softmax attention that returns its weights, with the arguments of transformers' attention functions.
 
     Args:
         query: `(batch, heads, queries, head_dim)`; key, value: `(batch, heads, keys, head_dim)`.
-        attention_mask: `(batch or 1, 1, queries or 1, keys)`, False or below 0 for keys that a query doesn't see.
+        attention_mask: `(batch or 1, 1, queries or 1, keys)`, False or below 0 for keys that a query does not see.
 
     Returns:
-        The output `(batch, queries, heads, head_dim)` and the weights `(batch, heads, queries, keys)`: 0 for a query
-        that sees no key.
+        The output, `(batch, queries, heads, head_dim)`, and the weights, `(batch, heads, queries, keys)`; both are 0
+        for a query that sees no key.
     """
     scores = scaling * query @ key.transpose(-1, -2)
     if attention_mask is None:
@@ -82,14 +82,14 @@ def check_mask_function(implementation: str) -> None:
 @register_mixer
 class SoftmaxMixer(Mixer):
     """
-    y_i = Σ_j softmax_j(q_i·k_j / √D) v_j over all tokens, in quadratic time. Take it to compare LION with BERT or ViT
+    y_i = Σ_j softmax_j(q_i·k_j / √D) v_j over all tokens, in quadratic time. Use it to compare LION with BERT or ViT
     in the same backbone.
     """
 
     name, title = "softmax", "Softmax attention in the backbone of LION"
     description = "as in BERT and ViT, to compare LION with"
     is_softmax = has_rotary_positions = True
-    attention_functions = None  # those of transformers that can compute it; `None` for all
+    attention_functions = None  # the functions of transformers that can compute it; `None` for all
     sliding_window = None  # tokens seen on each side; `None` for all
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
@@ -100,8 +100,7 @@ class SoftmaxMixer(Mixer):
     @staticmethod
     def layer_mask(config: PreTrainedConfig, hidden_states: Tensor, tokens: Tokens) -> Tensor | None:
         """
-        The `attention_mask` of all layers, in the form that the chosen attention function takes; made once per call of
-        the model.
+        The `attention_mask` for the chosen attention function, made once per model call for all layers of this type.
 
         Args:
             hidden_states: `(batch, length, hidden_size)`.
@@ -117,7 +116,7 @@ class SoftmaxMixer(Mixer):
             if implementation in ("eager", "sdpa") and is_real is not None and not is_readable(is_real):
                 return is_real[:, None, None]  # transformers would read its values
             return create_bidirectional_mask(config, hidden_states, is_real)
-        if "flash" in implementation:  # which takes the borders instead
+        if "flash" in implementation:  # flash attention takes the borders instead
             if is_real is not None:
                 raise ValueError(
                     f'"{implementation}" takes packed sequences or padded ones, not both: leave the padding out.'
@@ -140,7 +139,7 @@ class SoftmaxMixer(Mixer):
         return AttentionCall(attention, inputs)
 
     def bound(self, attention: Callable, layout: Layout, mask) -> Callable:
-        """An attention function of transformers with the options of this mixer."""
+        """An attention function of transformers, bound to the options of this mixer."""
         packing = {}
         if (
             layout.tokens.cu_seqlens is not None and "flash" in self.config._attn_implementation
@@ -176,7 +175,7 @@ class SoftmaxMixer(Mixer):
         return self.weights_of(call.inputs, layout, layout.masks.get(self.layer_type))
 
     def weights_of(self, inputs: tuple[Tensor, ...], layout: Layout, mask) -> Tensor:
-        """The weights by the eager form, for a mask in the form of the chosen function."""
+        """Compute the weights by the eager form, from the mask of the chosen function."""
         implementation = softmax_name(self.config._attn_implementation)
         is_told_borders = layout.tokens.cu_seqlens is not None and "flash" in implementation
         if is_told_borders and mask is None or not isinstance(mask, Tensor | None):
@@ -188,15 +187,15 @@ class SoftmaxMixer(Mixer):
             f'"{implementation}" has no attention weights: they are computed once more by the eager form, which takes '
             "time and memory quadratic in the length."
         )
-        if mask is not None and mask.dim() == 2:  # of flash attention
+        if mask is not None and mask.dim() == 2:  # a mask of flash attention
             mask = mask[:, None, None].bool()
         return eager_softmax(self, *inputs, mask, self.scaling)[1]
 
 
 class SlidingMixer(SoftmaxMixer):
     """
-    `SoftmaxMixer` over the tokens |i - j| <= `sliding_window`, in linear time (attention/softmax_window.py).
-    transformers' own functions compute if they are chosen by name: "eager", or those that skip masked blocks.
+    `SoftmaxMixer` over the tokens |i - j| <= `sliding_window`, in linear time (attention/softmax_window.py). If a name
+    other than "sdpa" is chosen, such as "eager", the function of that name computes.
     """
 
     has_rotary_positions = shares_sequences = True
@@ -208,14 +207,14 @@ class SlidingMixer(SoftmaxMixer):
 
     @staticmethod
     def layer_mask(config, hidden_states, tokens: Tokens) -> Tensor | None:
-        """`SoftmaxMixer.layer_mask`; none for our own function, which takes `tokens`."""
+        """`SoftmaxMixer.layer_mask`; `None` for LION's own function, which takes `tokens`."""
         implementation, reach = softmax_name(config._attn_implementation), config.sliding_window
         if implementation == "sdpa":
             return None
         if implementation == "eager":
             return dense_window_mask(hidden_states, reach, tokens)
         check_mask_function(implementation)
-        if "flash" in implementation:  # which takes the window, and counts real tokens
+        if "flash" in implementation:  # flash attention takes the window, and counts real tokens
             return SoftmaxMixer.layer_mask(config, hidden_states, tokens)
         if tokens.is_real is None and tokens.cu_seqlens is None:
             return create_bidirectional_sliding_window_mask(config, hidden_states, None)
@@ -225,7 +224,7 @@ class SlidingMixer(SoftmaxMixer):
         return create_bidirectional_mask(config, hidden_states, tokens.is_real, and_mask_function=is_in_window)
 
     def forward(self, hidden_states: Tensor, layout: Layout, attention: Callable | None = None) -> AttentionCall:
-        """`Mixer.forward`, also of a segment of a longer sequence."""
+        """`Mixer.forward`, also for a segment of a longer sequence."""
         if not layout.is_segment and softmax_name(self.config._attn_implementation) != "sdpa":
             return super().forward(hidden_states, layout, attention)
         around = layout.with_halo(hidden_states, self.reach)
@@ -241,7 +240,7 @@ class SlidingMixer(SoftmaxMixer):
         return AttentionCall(attention, (query[:, :, own], key, value))
 
     def weights(self, call: AttentionCall, layout: Layout) -> Tensor | None:
-        """`Mixer.weights`; `None` in a segment, where tokens outside are seen."""
+        """`Mixer.weights`; `None` in a segment, whose queries also see tokens outside of it."""
         if layout.is_segment:
             return None
         if softmax_name(self.config._attn_implementation) != "sdpa":

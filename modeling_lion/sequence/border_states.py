@@ -1,11 +1,11 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Border states: what linear attention needs from the other segments of a sequence (SPEC §3 "chunk", one level up).
+Border states: the sums that linear attention needs from the other segments of a sequence.
 
-A segment passes on what a chunk does: for each direction and head, a state Σ_t exp(log decay from t to the border) k_t
-⊗ [v_t | 1], and the factor by which it decays a state that passes through. With the states that reach its two borders,
-attention in a segment equals attention in the whole sequence. The size of what is exchanged, D x (D + 1) numbers and
-one factor per direction, head and sequence, does not depend on the length.
+Like a chunk (SPEC §3), a segment sends, for each direction and head, a state Σ_t exp(log decay from t to the border)
+k_t ⊗ [v_t | 1] and the factor by which it decays a state that passes through. With the states that reach its two
+borders, attention in a segment equals attention in the whole sequence. Segments exchange D x (D + 1) numbers and one
+factor per direction, head and sequence, whatever their length.
 """
 
 from collections.abc import Callable
@@ -22,12 +22,12 @@ from ..attention.plain import split_ones, with_ones
 
 class Joins(NamedTuple):
     """
-    How an operator is computed where it does not read one sequence at once.
+    Functions that extend an attention operator beyond one sequence in one order.
 
     Attributes:
-        scans: along several scans of an image, as `scan_attention` (sequence/scans.py).
-        segment_states: what a segment sends, as `segment_states`.
-        in_segment: a segment with what it receives, as `segment_attention`.
+        scans: computes it along several scans of an image, like `scan_attention` (sequence/scans.py).
+        segment_states: computes the states that a segment sends, like `segment_states`.
+        in_segment: computes a segment with the states that it receives, like `segment_attention`.
     """
 
     scans: Callable
@@ -40,11 +40,11 @@ class BorderStates:
     """
     One state per direction, `(batch, heads, head_dim, value_dim + 1)`: keys times values, and a column of keys.
 
-    Sent by a segment: `forward` goes to the segments after it, `backward` to those before it; `forward_factor` and
-    `backward_factor`, `(1 or batch, 1 or heads, 1 or head_dim, 1)`, in [0, 1], multiply a state that passes through.
-    With the delta rule (SPEC §14), where heads have one direction, `forward` has the even heads and `backward` the odd
-    ones, without the column of keys, and factors are matrices `(batch, heads, head_dim, head_dim)`.
-    Received by a segment: `forward` comes from before it, `backward` from after it, decayed up to its borders.
+    If a segment sends them, `forward` goes to the segments after it and `backward` to those before it.
+    `forward_factor` and `backward_factor`, `(1 or batch, 1 or heads, 1 or head_dim, 1)`, in [0, 1], multiply a state
+    that passes through. If a segment receives them, `forward` comes from before it and `backward` from after it,
+    decayed up to its borders. In the delta rule (SPEC §14), heads have one direction: `forward` has the even heads and
+    `backward` the odd ones, without the column of keys, and factors are matrices `(batch, heads, head_dim, head_dim)`.
     """
 
     forward: Tensor
@@ -54,13 +54,13 @@ class BorderStates:
 
 
 def segment_factors(log_decay: LogDecay, query: Tensor, head_directions: str) -> ChunkSums:
-    """The decay between each token and the borders of a segment, `(1 or b, 1 or h, length, 1)`."""
+    """The decays between each token and the borders of a segment, `(1 or batch, 1 or heads, length, 1)`."""
     log_decays = over_tokens(finite_log_decay(log_decay, query, head_directions=head_directions), query)
     return ChunkSums(*(x.exp().unsqueeze(-1) for x in chunk_sums(*log_decays)))
 
 
 def segment_states(key: Tensor, value: Tensor, log_decay: LogDecay, head_directions: str) -> BorderStates:
-    """The states that a segment sends, in the accumulation dtype. Arguments as in `lion_attention`."""
+    """The states that a segment sends, in the accumulation dtype; arguments as in `lion_attention`."""
     dtype = accumulation_dtype(key.dtype)
     with without_autocast(key):
         key, value = key.to(dtype), with_ones(value.to(dtype))
@@ -74,7 +74,7 @@ def segment_states(key: Tensor, value: Tensor, log_decay: LogDecay, head_directi
 
 
 def pass_borders(sent: list[BorderStates]) -> list[BorderStates]:
-    """The states that each segment receives, from those that all send, in the order of the sequence."""
+    """The states that each segment receives, from those that all segments send, in the order of the sequence."""
     zero = torch.zeros_like(sent[0].forward)
     forward, backward = [zero], [zero]
     for states in sent[:-1]:
@@ -85,7 +85,7 @@ def pass_borders(sent: list[BorderStates]) -> list[BorderStates]:
 
 
 def pass_through(state: Tensor, factor: Tensor, added: Tensor) -> Tensor:
-    """A state behind a segment, from the one before it: multiplied, or with a matrix as a product, and added to."""
+    """The state after a segment, from the one before it; `factor` is a factor or a matrix."""
     return torch.addcmul(added, state, factor) if factor.shape[-1] == 1 else added + factor @ state
 
 
@@ -102,11 +102,11 @@ def segment_attention(
     **kwargs,
 ) -> tuple[Tensor, None]:
     """
-    The output of one segment: `attention` inside it, and the border states for everything outside.
+    The output of one segment: `attention` inside of it, plus the sums over tokens outside, from the border states.
 
     Args:
-        attention: `lion_attention` in any form.
-        border_states: what the segment receives, from `pass_borders`.
+        attention: a form of `lion_attention`.
+        border_states: the states that the segment receives, from `pass_borders`.
         query, key, value, log_decay, normalization, head_directions: as in `lion_attention`.
     """
     (numerator, denominator), _ = attention(

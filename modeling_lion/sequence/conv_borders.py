@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Short convolutions at borders inside rows: of packed sequences, and after the CLS token of an image."""
+"""Short convolutions at the borders of packed sequences, and after the CLS token of an image."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -12,13 +12,13 @@ from transformers import PreTrainedConfig
 @dataclass
 class ConvBorders:
     """
-    The tokens near borders inside rows, where some taps cross a border: they are convolved again, without those taps.
+    The tokens at which some taps cross a border inside a row. They are convolved again, without those taps.
 
     Attributes:
-        tokens: `(m,)`, int64, sorted; some are repeated if borders are close to each other.
-        is_repeated: True for every repetition but the first, `(m, 1)`, bool.
+        tokens: their indices, `(m,)`, int64, sorted, with repetitions if borders are close to each other.
+        is_repeated: True for repetitions of an earlier entry, `(m, 1)`, bool.
         window: the tokens under the taps, `(m, kernel)`, int64.
-        is_inside: whether these are in the same sequence, `(m, kernel, 1)`, bool.
+        is_inside: whether the token under a tap is in the same sequence, `(m, kernel, 1)`, bool.
     """
 
     tokens: Tensor
@@ -29,7 +29,7 @@ class ConvBorders:
     @classmethod
     def of(cls, config: PreTrainedConfig, hidden_states: Tensor, cu_seqlens: Tensor | None) -> "ConvBorders | None":
         """
-        Taps of all rows of a batch, made once per call of the model; `None` if no taps cross a border.
+        The borders for all rows of a batch, made once per model call; `None` if no taps cross a border.
 
         Args:
             hidden_states: `(batch, length, hidden_size)`.
@@ -47,7 +47,7 @@ class ConvBorders:
         is_repeated = tokens.diff(prepend=tokens.new_full((1,), -1)) == 0
         window = tokens.unsqueeze(1) + offsets
         inside = window.clamp(0, length - 1)
-        # The sequence of a token. ONNX has no binary search, but for the few borders of an image comparisons will do.
+        # The sequence of each token. ONNX has no binary search, so images, with few borders, use comparisons.
         sequence = partial(torch.searchsorted, borders, right=True)
         if cu_seqlens is None:
             sequence = lambda tokens: tokens.unsqueeze(-1).ge(borders).sum(-1)  # noqa: E731
@@ -55,7 +55,7 @@ class ConvBorders:
         return cls(tokens, is_repeated.unsqueeze(-1), inside, is_inside.unsqueeze(-1))
 
     def between(self, first: int, end: int) -> "ConvBorders":
-        """Taps of the tokens `first` to `end`; those of the outermost tokens may reach over both ends."""
+        """The borders of a tile, the tokens `first` to `end`; taps that leave the tile are outside."""
         chosen = (self.tokens >= first) & (self.tokens < end)
         window = self.window[chosen] - first
         is_inside = self.is_inside[chosen] & (window >= 0).unsqueeze(-1) & (window < end - first).unsqueeze(-1)
@@ -69,5 +69,5 @@ class ConvBorders:
         return sums.masked_fill(self.is_repeated, 0)
 
     def put_(self, y: Tensor, dim: int, at_borders: Tensor) -> Tensor:
-        """Write the results of `convolve` into y, in place; y should not be a view, which autograd would copy."""
+        """Write the results of `convolve` into y in place. Autograd copies y if it is a view."""
         return y.index_fill_(dim, self.tokens, 0).index_add_(dim, self.tokens, at_borders)

@@ -1,9 +1,9 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Segments of a sequence (sequence/border_states.py) for the delta rule (SPEC §14). A state that passes through a segment
-is multiplied with a matrix, since what is written depends on what the state has.
+Border states (sequence/border_states.py) of the delta rule (SPEC §14). A state that passes through a segment is
+multiplied by a matrix, since the update of a state depends on its content.
 
-No kernel knows of states that come from outside: some tokens more write them, or read them.
+Kernels start with a state of 0, so additional tokens write the received state and read the one to send.
 """
 
 from collections.abc import Callable
@@ -22,8 +22,8 @@ def delta_segment_states(
     key: Tensor, value: Tensor, log_decay: LogDecay, beta: Tensor, head_directions: str
 ) -> BorderStates:
     """
-    The states that a segment sends, for `delta_attention`: how the identity comes out, if it comes in beside zeros as
-    the first state. It is read by queries behind the segment.
+    The states that a segment sends, for `delta_attention`. The segment receives [0 | I] as its first state; queries
+    behind it read [the state | the factor].
     """
     dtype, size, value_dim = accumulation_dtype(key.dtype), key.shape[-1], value.shape[-1]
     with without_autocast(key):
@@ -44,11 +44,11 @@ def with_states(
     query: Tensor, key: Tensor, value: Tensor, log_decay: LogDecay, beta: Tensor, forward: Tensor, backward: Tensor
 ) -> list:
     """
-    The inputs of `delta_attention` in the accumulation dtype, with `head_dim` tokens more before and behind the
-    sequence, which give a state to begin with: they write its rows under orthogonal keys.
+    The inputs of `delta_attention` in the accumulation dtype, with `head_dim` additional tokens before and behind the
+    sequence, which write the rows of a given first state under orthogonal keys.
 
     Args:
-        forward, backward: the states of even heads and of odd ones, `(batch, heads, head_dim, value_dim)`.
+        forward, backward: the first states of even and odd heads, `(batch, heads / 2, head_dim, value_dim)`.
     """
     size, dtype = key.shape[-1], accumulation_dtype(key.dtype)
     query, key, value = (pad(x.to(dtype), (0, 0, size, size)) for x in (query, key, value))
@@ -71,7 +71,7 @@ def delta_segment_attention(
     border_states: BorderStates,
     **kwargs,
 ) -> tuple[Tensor, None]:
-    """`segment_attention` for `delta_attention`, of even heads and odd ones."""
+    """`segment_attention` for `delta_attention`."""
     with without_autocast(query):
         inputs = with_states(query, key, value, log_decay, beta, border_states.forward, border_states.backward)
         output, _ = attention(*inputs, **kwargs)

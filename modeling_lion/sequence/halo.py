@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Halos: the tokens on both sides of a segment that convolutions and windows reach (SPEC §12)."""
+"""Halos: the tokens on both sides of a segment that its convolutions and windows read (SPEC §12)."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,8 +18,8 @@ class WithHalo(NamedTuple):
 
     Attributes:
         hidden_states: `(batch, tokens, hidden_size)`.
-        tokens: which are real, and their order.
-        before, after: how many tokens the halo has on each side.
+        tokens: padding and order of these tokens.
+        before, after: the number of tokens of the halo on each side.
     """
 
     hidden_states: Tensor
@@ -33,7 +33,7 @@ class WithHalo(NamedTuple):
         return self.before > 0 or self.after > 0
 
     def tile(self, tile: TokenTile, reach: int) -> "WithHalo":
-        """A tile of the tokens of the call, with `reach` more on both sides, as far as there are any."""
+        """A tile of the tokens of the call, with up to `reach` more on both sides."""
         first, end = self.before + tile.first, self.before + tile.end
         wider = TokenTile(tile.rows, max(0, first - reach), min(self.hidden_states.shape[1], end + reach))
         sides = first - wider.first, wider.end - end
@@ -47,11 +47,11 @@ class WithHalo(NamedTuple):
 @dataclass
 class Halo:
     """
-    The tokens on both sides of a segment, as many as a mixer reaches and the sequence has.
+    The tokens on both sides of a segment, up to `Mixer.reach` on each side.
 
     Attributes:
-        before, after: hidden states, `(batch, at most reach, hidden_size)`, as attention gets them.
-        is_real: of both sides, concatenated, `(batch, tokens)`, bool; `None` without padding.
+        before, after: normed hidden states, the input of attention, `(batch, at most reach, hidden_size)`.
+        is_real: the mask of both sides, concatenated, `(batch, tokens)`, bool; `None` without padding.
         may_have_inner_padding: whether there may be padding between real tokens, here or in the segment.
     """
 
@@ -61,9 +61,7 @@ class Halo:
     may_have_inner_padding: bool = False
 
     def with_halo(self, hidden_states: Tensor, is_real: Tensor | None) -> WithHalo:
-        """
-        A segment, `(batch, length, hidden_size)`, with its halo; `is_real` is that of the segment.
-        """
+        """A segment, `(batch, length, hidden_size)` with the mask `is_real`, and its halo."""
         sizes = self.before.shape[1], self.after.shape[1]
         if self.is_real is not None:
             before, after = self.is_real.split(sizes, dim=1)
@@ -75,12 +73,12 @@ class Halo:
 
 
 def reach_of(config: PreTrainedConfig, layer_type: str) -> int:
-    """The tokens of a halo that a layer needs on each side: those in its window, or those its convolution reaches."""
+    """The number of tokens that the window or the convolution of a layer reads on each side of a segment."""
     if layer_type == "linear_attention":
         return config.conv_kernel // 2
     return config.sliding_window if layer_type == "sliding_attention" else 0
 
 
 def has_neighbours(config: PreTrainedConfig) -> bool:
-    """Whether any layer sees a few neighbours only, so that padding between real tokens has to be skipped."""
+    """Whether any layer reads only a few neighbours, and so has to skip padding between real tokens."""
     return any(reach_of(config, layer_type) for layer_type in config.layer_types_in_use)

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Checks of the inputs of a model."""
+"""Checks the inputs of a model."""
 
 import torch
 from torch import Tensor
@@ -18,9 +18,9 @@ def check_inputs(
     past_key_values: object = None,
 ) -> None:
     """
-    Raise a ValueError for inputs of the other modality, for both `input_ids` and `inputs_embeds`, for a wrong shape,
-    for a cache of keys and values, and for more tokens than absolute positions, unless `position_ids` or borders of
-    packed sequences are given.
+    Raise a ValueError for inputs of the other modality, for both or none of `input_ids` and `inputs_embeds`, for a
+    wrong shape, for a cache of keys and values, and for more tokens than absolute positions, unless `position_ids` or
+    borders of packed sequences are given.
     """
     if past_key_values is not None:
         raise ValueError(
@@ -55,17 +55,17 @@ def check_inputs(
 
 
 def check_one_row(config: PreTrainedConfig, options: dict) -> None:
-    """Raise a ValueError if more than the last hidden states are asked for of rows that are computed as one."""
+    """Raise a ValueError if a call that concatenates its rows asks for attentions or all hidden states."""
     for name in ("output_attentions", "output_hidden_states"):
         if options.get(name, getattr(config, name)):
             raise ValueError(
-                f"Sequences are packed differently in different rows, so that `{name}` would have one row for all: "
-                "pack them into one row (as DataCollatorWithFlattening does)."
+                f"Packed sequences have different borders in different rows, so that `{name}` is not available: pack "
+                "all of them into one row (as DataCollatorWithFlattening does)."
             )
 
 
 def check_shape(name: str, ids: Tensor, shape: torch.Size) -> None:
-    """Raise a ValueError unless `ids` are integers that fit a text of `shape`, (batch, length)."""
+    """Raise a ValueError unless `ids` are integers of `shape`, (batch, length), or of one row."""
     if is_tracing(ids):
         return
     if ids.shape not in (shape, (1, shape[1])):
@@ -76,8 +76,8 @@ def check_shape(name: str, ids: Tensor, shape: torch.Size) -> None:
 
 def check_ids(name: str, ids: Tensor, size: int, field: str, shape: torch.Size) -> None:
     """
-    `check_shape`, and raise a ValueError for indices outside a table of `size` rows, if reading them costs nothing.
-    Index 0 is allowed for an empty table: tokenizers give every token a type.
+    `check_shape`. On a CPU, where reading is cheap, also raise a ValueError for indices outside a table of `size`
+    rows. Index 0 is allowed for an empty table, since tokenizers give every token a type.
     """
     check_shape(name, ids, shape)
     if ids.device.type != "cpu" or not is_readable(ids) or not ids.numel():

@@ -1,10 +1,10 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The layout of the tokens in one call of the model: padding, packing and positions, and what layers derive from them.
-One object per call, made before the first layer.
+The layout of the tokens of one model call: padding, packing and positions, and what layers derive from them. The model
+makes one object per call, before the first layer.
 
-`Layout` is for texts, packed ones too. Its subclasses are for the patches of an image (sequence/scans.py), a segment
-of a long text (sequence/segments.py), and a sequence that several processes share (sequence/sequence_parallel.py).
+`Layout` is for texts, packed or not. Its subclasses are for the patches of an image (sequence/scans.py), a segment of
+a long text (sequence/segments.py), and a sequence that several processes share (sequence/sequence_parallel.py).
 """
 
 import dataclasses
@@ -30,8 +30,8 @@ PositionEmbeddings = tuple[Tensor, Tensor]
 @dataclass
 class Memory:
     """
-    A second stream of hidden states, which layers hand on where the mixer has one (mixers/luna.py). An object of its
-    own, so that copies of a layout share it.
+    A second stream of hidden states that mixers with a memory pass from layer to layer (mixers/luna.py). Copies of a
+    layout share this object.
     """
 
     states: Tensor | None = None
@@ -40,18 +40,18 @@ class Memory:
 @dataclass
 class Layout:
     """
-    What the layers of one call share.
+    The data that the layers of one call share.
 
     Attributes:
-        tokens: which are real, borders, positions and neighbours (tokens.py).
-        sequence_lengths: the length of each token's sequence, `(batch or 1, length or 1)`, int64; `None` unless rotary
-            frequencies depend on it (`LionConfig.scales_with_length`).
+        tokens: real tokens, borders, positions and neighbours (tokens.py).
+        sequence_lengths: the length of the sequence of each token, `(batch or 1, length or 1)`, int64; `None` unless
+            rotary frequencies depend on it (`LionConfig.scales_with_length`).
         rotary_tables: cosines and sines by layer type (sequence/rotary.py); empty without rotary positions.
         masks: attention masks of softmax mixers by layer type (`SoftmaxMixer.layer_mask`).
-        conv_borders: for short convolutions at borders inside rows; `None` if there are none.
-        has_tiles: whether to compute token by token in tiles (sequence/tiles.py).
-        plan: what attention of all layers shares (attention/plan.py); `None` if the layout is not of one call.
-        memory: a `Memory`, what the layer before left; `None` in models without one.
+        conv_borders: the borders that short convolutions do not cross; `None` if there are none inside rows.
+        has_tiles: whether to compute tokenwise functions in tiles (sequence/tiles.py).
+        plan: results that attention shares among layers (attention/plan.py); `None` without sharing.
+        memory: the `Memory` that the previous layer left; `None` in models without one.
     """
 
     tokens: Tokens = field(default_factory=Tokens)
@@ -64,48 +64,46 @@ class Layout:
     memory: Any = None
 
     is_segment = False  # whether mixers see tokens outside of this layout
-    border_states = None  # what mixers receive from the other segments
+    border_states = None  # the states that mixers receive from other segments
 
     def with_halo(self, hidden_states: Tensor, reach: int) -> WithHalo:
-        """
-        The tokens to project: those of `(batch, length, hidden_size)` and, in a segment, `reach` more on both sides.
-        """
+        """The tokens to project, `(batch, length, hidden_size)`; in a segment, with `reach` more on both sides."""
         return WithHalo(hidden_states, self.tokens)
 
     def positions_around(self, reach: int) -> Tensor:
-        """`position_ids` of the tokens that `with_halo` returns."""
+        """The `position_ids` of the tokens that `with_halo` returns."""
         return self.tokens.position_ids
 
     def by_token(self, function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-        """`function` of tensors `(batch, length, ...)`, which it computes token by token."""
+        """Apply a tokenwise `function` to tensors `(batch, length, ...)`, in tiles if the layout has any."""
         if not self.has_tiles:
             return function(*tensors)
         (found,) = self.by_tile(lambda tile: [function(*map(tile.of, tensors))], tensors[0])
         return found
 
     def by_tile(self, function: Callable[[TokenTile], list[Tensor]], tokens: Tensor) -> list[Tensor]:
-        """`in_tiles`, for all of `tokens`, `(batch, length, ...)`; as one tile where it computes all at once."""
+        """`in_tiles` for all of `tokens`, `(batch, length, ...)`; without tiles, as a single one."""
         if not self.has_tiles:
             return function(ALL_TOKENS)
         batch, length = tokens.shape[:2]
         return in_tiles(function, cut_into_tiles(batch, length), batch, length)
 
     def along(self, attention: Callable, joins: Joins) -> Callable:
-        """`attention`, which is `lion_attention` in any form, or an operator with other `joins`, for this layout."""
+        """An attention operator, such as a form of `lion_attention`, adapted to this layout by its `joins`."""
         return attention
 
     def mask(self, mixer_class: type, config: PreTrainedConfig, hidden_states: Tensor) -> Any:
-        """The `layer_mask` of a class of mixers, for padding and packing."""
+        """The `layer_mask` of a mixer class for these tokens."""
         return mixer_class.layer_mask(config, hidden_states, self.tokens)
 
     def pool(self, hidden_states: Tensor, reduce: Callable[[Tensor, Tensor | None], Tensor], pooling: str) -> Tensor:
         """
-        One vector for each sequence: `(batch, size)`, or `(batch * num_sequences, size)` of packed rows.
+        Reduce each sequence to one vector, `(batch, size)`, or `(batch * num_sequences, size)` for packed rows.
 
         Args:
             hidden_states: `(batch, length, hidden_size)`.
             reduce: maps hidden states and `is_real` to `(batch, size)`.
-            pooling: its name, `LionConfig.pooling`.
+            pooling: the name of `reduce`, `LionConfig.pooling`.
         """
         is_real, borders = self.tokens.is_real, self.tokens.cu_seqlens
         if borders is None:
@@ -116,7 +114,7 @@ class Layout:
         return torch.stack([reduce(*pair) for pair in zip(sequences, masks, strict=True)], dim=1).flatten(0, 1)
 
     def to(self, device: torch.device | str, **kwargs) -> "Layout":
-        """The layout on another device. accelerate calls this when layers are spread over several devices."""
+        """The layout on another device. accelerate calls this if layers are on several devices."""
 
         def move(x: Any) -> Any:
             if isinstance(x, dict):
@@ -135,7 +133,7 @@ def text_layout(config: PreTrainedConfig, inputs: Tensor, tokens: Tokens) -> Lay
     """
     Args:
         inputs: `(batch, length, ...)`.
-        tokens: of `read_text`.
+        tokens: the result of `read_text`.
     """
     if has_neighbours(config):
         tokens = tokens.with_order()

@@ -1,9 +1,9 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Rotary positions (SPEC §12; Su et al., RoFormer, 2021): queries and keys rotated by angles proportional to the
-position, with transformers' frequencies and rotation. Frequencies that depend on the length of a text ("dynamic",
-"longrope") use its own length here, so that padding, packing and other texts have no effect (SPEC §4); in transformers
-they use the longest text so far.
+Rotary positions (SPEC §12; Su et al., RoFormer, 2021) rotate queries and keys by angles proportional to the position,
+with transformers' frequencies and rotation. Frequencies that depend on the length ("dynamic", "longrope") use the
+length of each text, so that padding, packing and other texts have no effect (SPEC §4). transformers uses the longest
+so far.
 """
 
 import torch
@@ -22,11 +22,11 @@ from .layout import Layout, PositionEmbeddings
 
 class LionRotaryEmbedding(phi_rotary_embedding()):
     """
-    Cosines and sines of the angles at given positions, for one layer type. transformers computes the frequencies; it
-    recognises this class by its name, to recompute them in a model that is loaded through the meta device.
+    Cosines and sines of the rotation angles for one layer type. transformers computes the frequencies; it recognises
+    this class by its name, to recompute them in a model that was loaded on the meta device.
 
     Attributes:
-        reach: how many tokens on both sides of a segment layers with a window see, and need the angles of.
+        reach: the number of tokens on each side of a segment that a window reads, and whose angles it needs.
     """
 
     def __init__(self, config: PreTrainedConfig, layer_type: str | None = None, **kwargs):
@@ -34,7 +34,7 @@ class LionRotaryEmbedding(phi_rotary_embedding()):
         self.reach = config.sliding_window if layer_type == "sliding_attention" else 0
 
     def _apply(self, fn, recurse: bool = True):
-        # Frequencies stay float32 in a model cast to half precision: rounded, token 500 would be a radian off.
+        # Frequencies stay float32 in half precision: with rounded ones, token 500 would be off by a radian.
         inv_freq = self.inv_freq
         super()._apply(fn, recurse)
         if self.inv_freq.dtype in (torch.bfloat16, torch.float16):
@@ -45,13 +45,13 @@ class LionRotaryEmbedding(phi_rotary_embedding()):
     def forward(self, x: Tensor, position_ids: Tensor, sequence_lengths: Tensor | None = None) -> PositionEmbeddings:
         """
         Args:
-            x: of the dtype and on the device of the hidden states.
+            x: a tensor with the dtype and the device of the hidden states.
             position_ids: `(batch or 1, length)`.
-            sequence_lengths: that of a `Layout`, if frequencies depend on it; `None` for one sequence per row.
+            sequence_lengths: `Layout.sequence_lengths`; `None` for one sequence per row.
 
         Returns:
             cos and sin, `(batch or 1, length, rotary_dim)`, float32 (float64 for float64). Angles are computed in
-            float64 where the device has it: in float32, those of the millionth token would be off by hundredths.
+            float64 if the device supports it: in float32, that of the millionth token would be off by hundredths.
         """
         wide, dtype = wide_dtype(x.device), accumulation_dtype(x.dtype)
         if sequence_lengths is None:
@@ -62,7 +62,7 @@ class LionRotaryEmbedding(phi_rotary_embedding()):
         return tuple(torch.cat((table, table), dim=-1) for table in tables)
 
     def frequencies(self, sequence_lengths: Tensor) -> Tensor:
-        """`(pairs of channels,)` or, if they depend on the length, `(batch or 1, length or 1, pairs of channels)`."""
+        """`(rotary_dim / 2,)` or, if they depend on the length, `(batch or 1, length or 1, rotary_dim / 2)`."""
         if self.rope_type not in SCALED_BY_LENGTH:
             return self.inv_freq
         lengths, frequencies = sequence_lengths.unsqueeze(-1), ROPE_INIT_FUNCTIONS[self.rope_type]
@@ -80,7 +80,7 @@ def rotary_embeddings(config: PreTrainedConfig) -> nn.ModuleDict:
 
 
 def rotary_tables(embeddings: nn.ModuleDict, x: Tensor, layout: Layout) -> dict[str, PositionEmbeddings]:
-    """Cosines and sines by layer type, for the tokens of a layout and those around it that a window sees."""
+    """Cosines and sines by layer type, for the tokens of a layout and of the halo that a window reads."""
     return {
         layer_type: embedding(x, layout.positions_around(embedding.reach), layout.sequence_lengths)
         for layer_type, embedding in embeddings.items()
@@ -91,8 +91,8 @@ def rotate(
     query: Tensor, key: Tensor, position_embeddings: PositionEmbeddings | None, heads_dim: int
 ) -> tuple[Tensor, Tensor]:
     """
-    Rotate queries and keys, `(..., head_dim)`, by their positions. Computed in the dtype of the tables and returned in
-    the dtype of the query. Channels from `rotary_dim` on are not rotated.
+    Rotate queries and keys, `(..., head_dim)`, by their positions, in the dtype of the tables. The result has the
+    dtype of the query. Channels from `rotary_dim` on are not rotated.
 
     Args:
         position_embeddings: cos and sin; `None` for layers without rotary positions.

@@ -2,9 +2,9 @@
 """
 The orders in which the patches of an image are scanned (SPEC §6), and attention along them.
 
-A patch order is an entry in a table: a curve through a grid of any size. It is followed twice, through the grid and
-through its transpose, with M = (M¹ + M²) / 2, each M along its own curve, with its own decays: numerators and
-denominators add.
+A patch order is a curve through a grid of any size, an entry in the table `CURVES`. Attention follows it through the
+grid and through the transposed grid, with M = (M¹ + M²) / 2. Each M is the mask along its curve, with its own decays,
+so numerators and denominators add.
 """
 
 from collections.abc import Callable
@@ -38,11 +38,10 @@ def scan_orders(
     patch_order: str, rows: int, columns: int, num_prefix_tokens: int = 1, device: torch.device | None = None
 ) -> Tensor:
     """
-    A curve and its transpose, as positions in the raster sequence of a CLS token, or of `num_prefix_tokens`, and
-    rows x columns patches.
+    A curve and its transpose, as indices into the sequence of prefix tokens, such as CLS, and rows x columns patches.
 
     Returns:
-        `(2, num_prefix_tokens + rows * columns)`, int64; the tokens before the patches are first in both.
+        `(2, num_prefix_tokens + rows * columns)`, int64; the prefix tokens are first in both.
     """
     curve = CURVES[patch_order]
     tokens = torch.arange(num_prefix_tokens + rows * columns, device=device)
@@ -58,7 +57,7 @@ class ImageLayout(Layout):
 
     Attributes:
         scans: the orders in which tokens are read (`scan_orders`); `None` for the raster order.
-        convolved: the tokens as convolutions see them, which do not cross the borders of the prefix tokens.
+        convolved: the tokens for convolutions, with the prefix tokens as sequences of their own.
     """
 
     scans: Tensor | None = None
@@ -104,17 +103,17 @@ def scan_attention(
     **kwargs,
 ) -> tuple[Tensor, Tensor | None]:
     """
-    Attention along several scans at once, each with its own set of heads; their numerators and denominators add.
+    Attention along several scans at once, each with its own set of heads. Numerators and denominators are averaged.
 
     Args:
-        attention: `lion_attention` in any form.
+        attention: a form of `lion_attention`.
         query, key, value: in raster order, `(batch, heads, length, dim)`.
         log_decay: in raster order, for `scans * heads` heads.
         scans: permutations of the raster order, `(scans, length)`.
         normalization: as in `lion_attention`.
 
     Returns:
-        As `lion_attention`, in raster order.
+        The output and the weights of `lion_attention`, in raster order.
     """
     heads = query.shape[1]
     inputs = inputs_along(scans, query, key, value, log_decay)
@@ -124,13 +123,13 @@ def scan_attention(
         return normalize(*sums, normalization, query.shape[-1]).to(value.dtype), None
     weights = mean_in_raster_order(scans, heads, weights, is_square=True)
     weights = normalize(weights, weights.sum(-1, keepdim=True), normalization, query.shape[-1])
-    with without_autocast(value):  # from the weights, so that they have a gradient
+    with without_autocast(value):  # computed from the weights, so that these have a gradient
         output = weights @ value.to(weights.dtype)
     return output.to(value.dtype), weights.to(value.dtype)
 
 
 def inputs_along(scans: Tensor, query: Tensor, key: Tensor, value: Tensor, log_decay: LogDecay) -> list:
-    """The inputs of all scans, one set of heads after the other, each along its scan."""
+    """The inputs of all scans: one set of heads after the other, each in the order of its scan."""
     heads = query.shape[1]
     forward = gates_along(scans, heads, log_decay.forward)
     is_one = log_decay.backward is log_decay.forward
@@ -139,14 +138,14 @@ def inputs_along(scans: Tensor, query: Tensor, key: Tensor, value: Tensor, log_d
 
 
 def gates_along(scans: Tensor, heads: int, x):  # no annotation: torch 2.9 cannot make unions of types on Python 3.10
-    """Log decays, or other numbers of each token, of `scans * heads` heads, along the scans."""
+    """Reorder log decays, or other numbers per token, of `scans * heads` heads along the scans."""
     if x is None or is_per_head(x):
         return x
     return torch.cat([d[:, :, s] for d, s in zip(x.split(heads, 1), scans, strict=True)], dim=1)
 
 
 def mean_in_raster_order(scans: Tensor, heads: int, x: Tensor, is_square: bool = False) -> Tensor:
-    """The mean over the scans, in raster order; of matrices `(batch, heads, length, length)` if `is_square`."""
+    """The mean over the scans, in raster order; `x` has matrices `(..., length, length)` if `is_square`."""
     pairs = list(zip(x.split(heads, 1), scans.argsort(dim=1), strict=True))
     return sum(y[:, :, r][..., r] if is_square else y[:, :, r] for y, r in pairs) / len(scans)
 
@@ -163,7 +162,7 @@ def scan_delta_attention(
     normalization: str,
     **kwargs,
 ) -> tuple[Tensor, Tensor | None]:
-    """`scan_attention` for `delta_attention`: the mean over the scans is normalised."""
+    """`scan_attention` for `delta_attention`, which normalises the mean over the scans."""
     heads = query.shape[1]
     inputs = inputs_along(scans, query, key, value, log_decay)
     y, weights = attention(*inputs, gates_along(scans, heads, beta), returns_sums=True, **kwargs)

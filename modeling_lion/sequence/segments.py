@@ -1,10 +1,10 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-A text that is too long for the memory, in segments: what `encode_long` does.
+Encodes a text in segments, for `encode_long`, if it is too long for the memory.
 
-Embeddings, projections and MLPs see tokens one by one. Linear attention needs the border states of the other segments
-(sequence/border_states.py). Short convolutions and softmax within a window need the hidden states of a few tokens on
-both sides (sequence/halo.py).
+Embeddings, projections and MLPs read one token at a time. Linear attention needs the border states of the other
+segments (sequence/border_states.py). Short convolutions and softmax within a window need the hidden states of a few
+tokens on both sides (sequence/halo.py).
 """
 
 from collections.abc import Callable, Iterator
@@ -27,25 +27,25 @@ from .layout import Layout
 from .tiles import is_faster_in_tiles
 
 
-# Channels that are put back into the original order at a time, so that hidden states need not be held twice.
+# Channels that are restored to the original order in one step, so that hidden states are not stored twice.
 RESTORED_CHANNELS = 64
-# Tokens at once. What a layer makes of so many, rows of some 3,000 numbers in float32, is less than the 32 MB from
-# which on the C library gives memory back at once: with 16,384, a fifth of the time went to fetching it anew.
+# Tokens per segment. Their activations, rows of some 3,000 numbers in float32, take less than 32 MB, above which the C
+# library returns memory at once: with 16,384 tokens, a fifth of the time went to allocating it again.
 SEGMENT_LENGTH = 2048
-# A forward pass reads longer texts in segments by itself if the batch has more tokens than these. One pass takes .86
-# of the time (65,536 tokens of `lion-text-base`, one thread), since segments compute keys and values twice. It takes
-# 21 kB for each token at width 768, and segments 4 kB: 2.7 GiB at the limit.
+# A forward pass of longer texts, in a batch of more tokens, uses segments. A single pass takes 0.86 of the time
+# (65,536 tokens of `lion-text-base`, one thread), since segments compute keys and values twice, and 21 kB per token at
+# width 768, 2.7 GiB at the limit; segments take 4 kB per token.
 LONG_TEXT, TOKENS_IN_ONE_PASS = 2**14, 2**17
 
 
 @dataclass
 class SegmentLayout(Layout):
     """
-    A segment of one sequence per row; positions and rotary tables include those of the halo.
+    A segment of one sequence per row. Positions and rotary tables include those of the halo.
 
     Attributes:
-        halo: the tokens on both sides that the layer reaches; `None` if it reaches none.
-        border_states: what the segment receives; `None` without linear attention, and while states are collected.
+        halo: the tokens on both sides that the layer reads; `None` if it reads none.
+        border_states: the states that the segment receives; `None` without linear attention and in the first pass.
     """
 
     halo: Halo | None = None
@@ -74,14 +74,14 @@ def encode_in_segments(
     show_progress: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """
-    The encoder of a `LionModel` without its pooler; see `LionModel.encode_long` for the arguments.
+    Run the encoder of a `LionModel` without its pooler; see `LionModel.encode_long` for the arguments.
 
-    A linear layer takes two passes: the first collects border states, the second computes the outputs and writes them
-    over the inputs; layers with a window take the second only. Besides one tensor of hidden states, memory holds the
-    activations of one segment and the border states.
+    A linear layer takes two passes: the first collects border states, the second computes the outputs and overwrites
+    the inputs. Layers with a window take the second pass only. Besides one tensor of hidden states, the memory holds
+    the activations of one segment and the border states.
 
     Returns:
-        The hidden states `(batch, length, hidden_size)`, and the mask of real tokens.
+        The hidden states, `(batch, length, hidden_size)`, and the mask of real tokens.
     """
     if not model.is_text:
         raise ValueError('This LionModel has `modality="image"`: `encode_long` reads text.')
@@ -89,7 +89,7 @@ def encode_in_segments(
     if not all(mixer.reads_segments for mixer in mixers):
         raise ValueError(
             "`encode_long` needs layers of linear attention, with a window, or of a mixer that has `reach`, and some "
-            f"see all tokens at once ({what_is_full(model.config)}): call the model."
+            f"layers see all tokens at once ({what_is_full(model.config)}): call the model itself."
         )
     if model.training:
         raise ValueError("`encode_long` is for inference: call model.eval() first.")
@@ -110,7 +110,7 @@ def encode_in_segments(
         return each_row(model, tokens.is_real, *inputs, segment_length, show_progress), tokens.is_real
     if any(mixer.reach for mixer in mixers):
         tokens = tokens.with_order()
-    if tokens.order is not None:  # so that halos hold real tokens
+    if tokens.order is not None:  # reorder the text, so that halos hold real tokens
         position_ids = tokens.reordered(position_ids.expand_as(input_ids))
         token_type_ids = None if token_type_ids is None else tokens.reordered(token_type_ids)
         input_ids = tokens.reordered(input_ids)
@@ -168,16 +168,15 @@ def encode_in_segments(
 
 def goes_in_segments(model: PreTrainedModel, input_ids: Tensor, layout: Layout, options: dict) -> bool:
     """
-    Whether a forward pass goes through `encode_in_segments`, for the memory that it saves: long texts, read for
-    inference, of which nobody asks for more than the last hidden states or looks into the layers, by hooks (those of a
-    device map are such) or as a graph.
+    Whether a forward pass calls `encode_in_segments` to save memory: for inference on long texts, if the caller asks
+    only for the last hidden states, and neither hooks (such as those of a device map) nor a graph observe the layers.
     """
     asks_for_more = any(
         options.get(name, getattr(model.config, name)) for name in ("output_attentions", "output_hidden_states")
     )
     return (
         not (model.training or torch.is_grad_enabled() or is_transformed() or asks_for_more)
-        and is_readable(input_ids)  # before its length: a graph is for all lengths
+        and is_readable(input_ids)  # before the length, which a graph would specialize on
         and input_ids.shape[1] > LONG_TEXT
         and input_ids.numel() > TOKENS_IN_ONE_PASS
         and type(layout) is Layout
@@ -198,8 +197,8 @@ def each_row(
     show_progress: bool,
 ) -> Tensor:
     """
-    The hidden states of `encode_in_segments`, 0 at padded tokens, of each row alone without padding: for mixers that
-    do not know of padding.
+    The hidden states of `encode_in_segments` for mixers that do not support padding: each row is encoded alone,
+    without its padded tokens, which get 0.
     """
     hidden_states = torch.zeros(*input_ids.shape, model.config.hidden_size, dtype=model.dtype, device=input_ids.device)
     for row, real in enumerate(is_real):
@@ -213,7 +212,7 @@ def each_row(
 
 
 def what_is_full(config: PreTrainedConfig) -> str:
-    """The field that gives a model layers that see all tokens at once."""
+    """The field that gives the model layers that see all tokens at once, in words."""
     is_full = "full_attention" in (config.layer_types or ())
     return "`layer_types` has 'full_attention'" if is_full else f"`mixer_type` is {config.mixer_type!r}"
 
@@ -222,8 +221,8 @@ def halos_of(
     layer: nn.Module, hidden_states: Tensor, is_real: Tensor | None, segments: tuple[Tensor, ...]
 ) -> Iterator[Halo | None]:
     """
-    The halo of each segment, in the order of the sequence; `None` if the layer reaches no tokens outside. A segment
-    may be overwritten once the next halo is asked for.
+    Yield the halo of each segment, in the order of the sequence; `None` if the layer reads no tokens outside. The
+    caller may overwrite a segment before it asks for the next halo.
     """
     radius = layer.attention.mixer.reach
     before, first = hidden_states[:, :0], 0

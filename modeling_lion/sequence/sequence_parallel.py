@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Sequence parallelism: several processes share a sequence, a segment each (sequence/segments.py). What they exchange,
-its gradients, and the methods of a model for it.
+Sequence parallelism: several processes share a sequence, one segment each. This module has the exchange between them,
+its gradients, and the methods of a model.
 """
 
 from collections.abc import Callable
@@ -35,8 +35,8 @@ class SharedLayout(Layout):
 
     Attributes:
         group: the processes, in the order of their segments.
-        counts: number of real tokens of each row in each segment, `(num_segments, batch)`, int64.
-        lengths: number of tokens of each segment, with padding.
+        counts: the number of real tokens of each row in each segment, `(num_segments, batch)`, int64.
+        lengths: the number of tokens of each segment, padding included.
         has_inner_padding: whether there is padding between real tokens of a sequence.
     """
 
@@ -87,7 +87,7 @@ class SharedLayout(Layout):
         return joins.in_segment(attention, query, key, value, *gates, border_states=states, **options)
 
     def mask(self, mixer_class: type, config: PreTrainedConfig, hidden_states: Tensor) -> None:
-        """No mask: softmax layers have windows here, which need none."""
+        """No mask: softmax layers have windows here, which read `tokens`."""
 
     def pool(self, hidden_states: Tensor, reduce: Callable[[Tensor, Tensor | None], Tensor], pooling: str) -> Tensor:
         """The first real token (`"cls"`) or the mean of all real tokens (`"mean"`) of whole sequences."""
@@ -103,8 +103,8 @@ class SharedLayout(Layout):
 
     def halo(self, hidden_states: Tensor, is_real: Tensor | None, radius: int) -> Halo | None:
         """
-        The halo of this segment, `radius` tokens on both sides, the nearest real ones if there is inner padding;
-        differentiable. `None` for a radius of 0.
+        The halo of this segment: `radius` tokens on both sides, with inner padding the nearest real ones.
+        Differentiable; `None` for a radius of 0.
         """
         if radius == 0:
             return None
@@ -126,18 +126,18 @@ class SharedLayout(Layout):
         return Halo(before, after, near, self.has_inner_padding)
 
     def first(self, marked: Tensor, count: int) -> Tensor:
-        """At most `count` tokens nearest to the start of `(batch, tokens, channels)`; see `last`."""
+        """The first `count` tokens of `(batch, tokens, channels)`, at most; see `last`."""
         return real_in_front(marked)[:, :count] if self.has_inner_padding else marked[:, :count]
 
     def last(self, marked: Tensor, count: int) -> Tensor:
         """
-        At most `count` tokens nearest to the end, in order; with inner padding, real tokens are preferred. The last
-        channel is 1 for real tokens, 0 for padding.
+        The last `count` tokens of `(batch, tokens, channels)`, at most, in order. With inner padding, real tokens are
+        preferred. The last channel is 1 for real tokens and 0 for padding.
         """
         return real_in_front(marked.flip(1))[:, :count].flip(1) if self.has_inner_padding else marked[:, -count:]
 
     def exchange(self, sent: BorderStates) -> BorderStates:
-        """The states that this segment receives, after it sent its own; differentiable."""
+        """Send the states of this segment, and return those that it receives; differentiable."""
         shape = (*sent.forward.shape[:2], *sent.forward_factor.shape[2:])
         factors = (x.expand(shape) for x in (sent.forward_factor, sent.backward_factor))
         return BorderStates(*ExchangeBorders.apply(sent.forward, sent.backward, *factors, self.group))
@@ -152,12 +152,12 @@ def shared_layout(
     output_attentions: bool = False,
 ) -> SharedLayout:
     """
-    The layout of a segment, after the processes have exchanged how many tokens they have.
+    The layout of a segment, after the processes have exchanged their numbers of tokens.
 
     Args:
         inputs: `(batch, length of the segment, ...)`.
-        layout: of the segment alone.
-        position_ids: those the caller gave, in the whole sequences; `None` to count real tokens.
+        layout: the layout of the segment alone.
+        position_ids: the positions in the whole sequences that the caller gave; `None` to count real tokens.
 
     Raises:
         ValueError: if the processes have batches of different sizes, under torch.compile and export, for packed
@@ -201,8 +201,9 @@ def shared_layout(
 
 def span_of_real_tokens(is_real: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
     """
-    For each row, the index of the first real token, that after the last, and the number of real tokens, `(batch,)`
-    each; a row without any ends before it begins. `first` is the index of the first token of the segment.
+    For each row, the index of the first real token, the index after the last one, and the number of real tokens,
+    `(batch,)` each. In a row without real tokens, the end is before the begin. `first` is the first token of the
+    segment.
     """
     token = first + torch.arange(is_real.shape[1], device=is_real.device)
     begin = torch.where(is_real, token, torch.iinfo(torch.long).max).amin(1)
@@ -211,12 +212,12 @@ def span_of_real_tokens(is_real: Tensor, first: int) -> tuple[Tensor, Tensor, Te
 
 
 def real_in_front(marked: Tensor) -> Tensor:
-    """`(batch, tokens, channels)` with the tokens whose last channel is not 0 first, the others after them."""
+    """Move the tokens of `(batch, tokens, channels)` whose last channel is not 0 to the front, in order."""
     return take_tokens(marked, (marked[..., -1] == 0).long().argsort(dim=1, stable=True))
 
 
 def gather(x: Tensor, group: "dist.ProcessGroup") -> Tensor:
-    """`x` of every process, `(num_processes, *x.shape)`."""
+    """Stack the tensors `x` of all processes: `(num_processes, *x.shape)`."""
     parts = [torch.empty_like(x) for _ in range(dist.get_world_size(group))]
     dist.all_gather(parts, x.contiguous(), group=group)
     return torch.stack(parts)
@@ -225,8 +226,8 @@ def gather(x: Tensor, group: "dist.ProcessGroup") -> Tensor:
 class ExchangeBorders(torch.autograd.Function):
     """
     `pass_borders` across processes. With the state F_i that segment i sends and its factor f_i, segment i + 1 receives
-    S_{i+1} = F_i + f_i S_i. The gradients obey the same recurrence from the other end, A_i = dS_i + f_i A_{i+1}, with
-    dF_i = A_{i+1} and df_i = A_{i+1} · S_i: they are `pass_borders` with the directions exchanged. (A factor that is a
+    S_{i+1} = F_i + f_i S_i. The gradients follow the same recurrence from the other end, A_i = dS_i + f_i A_{i+1},
+    with dF_i = A_{i+1} and df_i = A_{i+1} · S_i: `pass_borders` with the directions exchanged. (A factor that is a
     matrix is transposed, and df_i = A_{i+1} S_iᵀ.)
     """
 
@@ -260,7 +261,7 @@ class ExchangeBorders(torch.autograd.Function):
 
 
 class GatherEdges(torch.autograd.Function):
-    """`gather`; the gradient is the sum of those that all processes have for this process's tensor."""
+    """`gather`, with a gradient: the sum over processes of their gradients of this process's tensor."""
 
     @staticmethod
     def forward(ctx, x: Tensor, group):
@@ -276,7 +277,7 @@ class GatherEdges(torch.autograd.Function):
 
 
 class SumOverProcesses(torch.autograd.Function):
-    """The sum over processes, on every process; the gradient is the sum of all processes' gradients."""
+    """The sum over processes, in every process; its gradient is the sum of the gradients of all processes."""
 
     @staticmethod
     def forward(ctx, x: Tensor, group):
@@ -294,7 +295,7 @@ class SumOverProcesses(torch.autograd.Function):
 
 
 def segment_of_inputs(inputs: dict, group: "dist.ProcessGroup") -> dict:
-    """This process's segments of the per-token tensors in `inputs`; the rest unchanged. See `shard_inputs`."""
+    """The segments of this process of the tensors in `inputs` that have tokens; see `shard_inputs`."""
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     tokens = inputs["input_ids"] if inputs.get("input_ids") is not None else inputs["inputs_embeds"]
     length = tokens.shape[1]
@@ -311,7 +312,7 @@ def segment_of_inputs(inputs: dict, group: "dist.ProcessGroup") -> dict:
 
 
 def shared_loss(loss_function: Callable, group: "dist.ProcessGroup", labels: Tensor, **kwargs) -> Tensor:
-    """`loss_function` for labels per token, weighted as in the whole sequences."""
+    """`loss_function` for labels per token, divided by the number of labels in the whole sequences."""
     if kwargs.get("num_items_in_batch") is None:
         count = (labels != -100).sum().float()
         dist.all_reduce(count, group=group)
@@ -322,25 +323,25 @@ def shared_loss(loss_function: Callable, group: "dist.ProcessGroup", labels: Ten
 class SequenceParallelModel:
     """The methods of a model for sequence parallelism."""
 
-    # Whether the loss needs nothing from other segments but their number of labels.
+    # Whether the loss needs only the number of labels from other segments.
     _supports_sequence_parallel = True
     _has_labels_per_token = False
 
     def set_sequence_parallel(self, group: "dist.ProcessGroup | None") -> None:
         """
-        Let the processes of a group share every sequence. From now on each process calls `forward` with its segment of
-        the tokens (`shard_inputs`), in the order of ranks, and gets the hidden states and logits of that segment. The
-        amount of communication does not depend on the length. All processes must call `forward` and `backward`
-        together.
+        Let the processes of a group share every sequence. From then on, each process calls `forward` with its segment
+        of the tokens (`shard_inputs`), in the order of ranks, and gets the hidden states and logits of that segment.
+        All processes must call `forward` and `backward` together. The amount of communication does not depend on the
+        length.
 
         `pooler_output` is the same in all processes. The mean of their losses is the loss of the whole sequences, and
-        the mean of their gradients is its gradient, which is what DDP and FSDP compute.
+        the mean of their gradients, which DDP and FSDP compute, is its gradient.
 
         Args:
             group: the processes of one sequence, or a one-dimensional DeviceMesh. `None` to stop sharing.
 
         Raises:
-            ValueError: for image models, for layers of full attention, and for question answering, whose loss is over
+            ValueError: for image models, for layers of full attention, and for question answering, whose loss needs
                 all tokens at once.
         """
         mixers = [layer.attention.mixer for layer in self.base_model.layers]
@@ -367,7 +368,7 @@ class SequenceParallelModel:
 
     def shard_inputs(self, inputs: dict) -> dict:
         """
-        This process's segment of a batch of whole sequences, the same in all processes of `set_sequence_parallel`.
+        Cut the segment of this process from a batch of whole sequences, which all processes of the group must pass.
 
         Args:
             inputs: arguments of `forward` by name. `input_ids`, `attention_mask`, `token_type_ids`, `position_ids`,

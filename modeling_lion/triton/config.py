@@ -1,25 +1,23 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Tile sizes, warps and pipeline stages of the Triton kernels for each GPU architecture: tables, so that nothing has to
-be tuned at first use.
+Tables of tile sizes, warps and pipeline stages of the Triton kernels for each GPU architecture. Users tune nothing.
 
 `benchmarks/tune_triton.py` measures on a GPU and rewrites the tables; with `--compile` it checks them without a GPU.
 """
 
-# The GPU on which each of CONFIGS was measured; all others were chosen from their machine code, without a GPU.
+# The GPU on which an entry of CONFIGS was measured. All others were chosen from their machine code, without a GPU.
 MEASURED = {("sm_90", 16, 64): "NVIDIA H200"}
 
-# Tokens up to which the full form is faster than chunks and states.
+# The number of tokens up to which the parallel form is faster than the chunk form.
 PARALLEL_UP_TO = {"sm_80": 512, "sm_90": 512}
 
 # The columns of TABLE, for each kernel:
 #   num_warps, num_stages
-#   head_tile, value_tile: the largest tiles of head and value dimension
-#   keys, queries: how many are multiplied with a tile at a time
-#   inner: the elements that a product with a state sums at a time; 0, for the output: whole rows, weighted afterwards
+#   head_tile, value_tile: the largest tiles of the head and the value dimension
+#   keys, queries: the number that is multiplied with a tile in one step
+#   inner: the elements that a product with a state sums in one step; for the output, 0 means whole rows
 #   block: the elements of a state that one program carries along the chunks
-# The first group is for all kernels: tokens of a tile, tokens of a chunk (a multiple of it), tokens of a tile without
-# decays.
+# The first group is for all kernels: tokens of a tile, of a chunk (a multiple of it), of a tile without decays.
 COLUMNS = {
     "sizes": ("tile", "chunk", "lit_tile"),
     "output": ("keys", "value_tile", "num_warps", "num_stages", "inner"),
@@ -32,8 +30,8 @@ COLUMNS = {
     "lit_gradient": ("head_tile", "value_tile", "num_warps", "num_stages"),
 }
 
-# A row by architecture, bits of the values, and head dimension (the larger of both) padded to a power of two. "sm_80"
-# needs at most 99 KB of shared memory and serves every GPU that has no more; "sm_90" needs up to 227 KB.
+# Each row has an architecture, the bits of the values, and the larger of head and value dimension, padded to a power
+# of two. "sm_80" needs at most 99 KB of shared memory, for all GPUs that have no more; "sm_90" needs up to 227 KB.
 TABLE = """\
 sm_80  16  32| 64 256  64| 64  32 4 2  32| 32  32 8 3|1024 4 3| 32 4 2  32| 16 4 2  16| 32  64 4 3| 32 4 2| 32  32 2 2
 sm_80  16  64|128 256  64| 32  64 8 2  64| 32  64 8 1|1024 4 3| 32 8 2  32| 16 8 1  16| 64  64 4 3| 64 4 2| 64  64 4 2
@@ -55,7 +53,7 @@ sm_90  32 256| 16 256  16| 16 256 8 2  16| 64  64 4 3|1024 4 3| 16 8 2  16| 16 8
 
 
 def read_table(table: str) -> dict[tuple[str, int, int], dict]:
-    """The sizes, and the options of each kernel by its name, for each architecture, bits and dimension."""
+    """For each architecture, bits and dimension: the sizes, and the options of each kernel by name."""
     configs = {}
     for line in table.splitlines():
         key, *groups = (group.split() for group in line.split("|"))

@@ -1,37 +1,38 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-LION-D and LION-S on a GPU: parallel and chunk form in one set of Triton kernels.
+LION-D and LION-S on a GPU: one set of Triton kernels for the parallel and the chunk form.
 
-The sequence is cut into chunks of several tiles. Inside a chunk all pairs of tiles are computed; between chunks there
-is one state per direction. A single chunk for the whole sequence needs no states and is the parallel form.
+The sequence is cut into chunks of several tiles. Inside a chunk, the kernels compute all pairs of tiles; between
+chunks, one state per direction. A single chunk for the whole sequence needs no states and is the parallel form.
 
     forward    decays · states (if more than one chunk) · output
     backward   query gradients · adjoint states (if more than one chunk) · key and value gradients · decay gradients
 
-States take two launches: what each chunk adds to them, and a walk along the chunks.
+States take two launches: one for the sum that each chunk adds, and one for a walk along the chunks.
 
 Decays. For each token t of a tile, `decays` holds exponentials of the sums of `chunk_sums` (attention/decay_mask.py):
 from the start of the tile to t and from t to its end (forward), from its end to t and from t to its start (backward).
-Between two different tiles, the decay is a product of factors of rows, of columns and of the tiles between, each at
-most 1: there is no exponent per pair, and no difference of sums. Only the tile on the diagonal needs the sums, in base
-2, and subtracts them. For float32 they leave out cuts, the steps that nothing survives, which are counted separately:
-in the sums they would take the digits of what follows (`split_cuts` in attention/decay_mask.py).
+Between two different tiles, the decay is a product of factors of the row, of the column and of the tiles between, each
+at most 1, without an exponent per pair or a difference of sums. Only the tile on the diagonal subtracts sums, in base
+2. For float32, these sums leave out cuts, the steps with λ = 0, which are counted separately: in a sum, a cut would
+take the digits of later terms (`split_cuts` in attention/decay_mask.py).
 
     G_ij = (dy_i · v_j - delta_i) c_i M_ij        c_i = 1 / den_i        delta_i = dy_i · y_i
     dq = G k        dk = Gᵀ q        dv_j = Σ_i c_i (q_i · k_j) M_ij dy_i        R = G ∘ (q kᵀ)
 
-The gradient of a log decay is the sum of what crosses its step (cpu/decay_mask.py). For each token t of a tile:
+The gradient of a log decay is the sum of R over the pairs that its step separates (cpu/decay_mask.py). For each token
+t of a tile:
 
     d forward_t  = Σ_{i>t} (taken_i + row_i - column_i) + Σ_{j≤t} given_j + across
     d backward_t = Σ_{j≥t} (given_j + column_j - row_j) + Σ_{i<t} taken_i + across
 
-with the row and column sums of R inside the tile, below the diagonal (forward) or above it (backward), what queries
-of the tile take from other tiles and chunks, what its keys give to them, and what goes across the whole tile. Only
-sums of one tile are subtracted, and these are float32, so that they cancel: over more tokens, what is lost in 16-bit
-products would add up.
+`row` and `column` are sums of R inside the tile, below the diagonal (forward) or above it (backward). `taken` are the
+sums of R of the queries of the tile with keys of other tiles and chunks, `given` those of its keys with other queries,
+and `across` those of pairs on both sides of the tile. Only float32 sums of one tile are subtracted, so that they
+cancel: over more tokens, errors of 16-bit products would add up.
 
-Unless DIVIDES, the output is the numerators. In the gradients c is 1 / den all the same, dy the gradient of the
-numerator times den, and delta that of the denominator times -den.
+Unless DIVIDES, the output is the numerators. In the gradients, c is then still 1 / den, dy the gradient of the
+numerator times den, and delta the gradient of the denominator times -den.
 """
 
 from .tile_products import (
@@ -55,14 +56,14 @@ from .tile_products import (
 )
 
 
-# Kinds of `decays`, and shares of their gradients.
+# The kinds of `decays`, and the shares of their gradients.
 FACTOR_FROM_START, FACTOR_TO_END, FACTOR_FROM_END, FACTOR_TO_START = (tl.constexpr(i) for i in range(4))
 SUM_FROM_START, SUM_TO_START, CUTS_FROM_START, CUTS_TO_START = (tl.constexpr(i) for i in range(4, 8))
-# The log2 of a cut on the diagonal: its multiples are exact in float32, and its exp2 is 0.
+# Replaces the log2 of a cut on the diagonal: its multiples are exact in float32, and its exp2 is 0.
 CUT = tl.constexpr(-256.0)
 ROW_FORWARD, ROW_BACKWARD, TAKEN_BACKWARD = (tl.constexpr(i) for i in range(3))
 COLUMN_FORWARD, GIVEN_FORWARD, COLUMN_BACKWARD = (tl.constexpr(i) for i in range(3, 6))
-# Sums of a tile: all that its queries take, and what its keys give to other chunks.
+# The sums of a tile: `taken` of all its queries, and `given` of its keys to other chunks.
 TAKEN, GIVEN = (tl.constexpr(i) for i in (0, 2))
 
 
@@ -111,7 +112,7 @@ def decays_kernel(
 def store_sums(
     out, sum_kind, cuts_kind, log_decay, width, mask, FLOOR: tl.constexpr, COUNT_CUTS: tl.constexpr,
 ):  # fmt: skip
-    """Store sums of log decays; if COUNT_CUTS, without the cuts, which are counted separately."""
+    """Store sums of log decays. If COUNT_CUTS, they leave out the cuts, which are counted separately."""
     if COUNT_CUTS:
         is_cut = log_decay <= FLOOR
         tl.store(out + cuts_kind * width, tl.cumsum(tl.where(is_cut, CUT, 0.0), 1), mask=mask)
@@ -121,7 +122,7 @@ def store_sums(
 
 @triton.jit
 def decays_of(decays, bh, heads):
-    """The decays of one (batch, head) pair: pointer, stride of a tile (0 if one serves all), stride of a kind."""
+    """The decays of one (batch, head) pair: pointer, stride of tiles (0 if one serves all), stride of kinds."""
     pointer, batch_stride, head_stride, tile_stride, kind_stride = decays
     pointer += (bh // heads).to(tl.int64) * batch_stride + (bh % heads).to(tl.int64) * head_stride
     return pointer, tile_stride, kind_stride
@@ -129,14 +130,14 @@ def decays_of(decays, bh, heads):
 
 @triton.jit
 def load_decays(decays, kind, tile, start, SIZE: tl.constexpr):
-    """One kind of the decays of SIZE tokens of a tile, from `start`."""
+    """One kind of the decays of a tile, for SIZE tokens from `start`."""
     pointer, tile_stride, kind_stride = decays
     return tl.load(pointer + kind * kind_stride + tile * tile_stride + start + tl.arange(0, SIZE))
 
 
 @triton.jit
 def through_tile(decays, tile, is_forward, TILE: tl.constexpr):
-    """The factor of a state that passes a whole tile."""
+    """The factor of a state that passes through a whole tile."""
     pointer, tile_stride, kind_stride = decays
     to_end = pointer + FACTOR_TO_END * kind_stride
     to_start = pointer + FACTOR_TO_START * kind_stride + TILE - 1
@@ -162,9 +163,9 @@ def mask_on_diagonal(
     QUERIES: tl.constexpr, KEYS: tl.constexpr, TRANSPOSED: tl.constexpr, COUNT_CUTS: tl.constexpr,
 ):  # fmt: skip
     """
-    M inside a tile: a row for each of QUERIES queries and a column for each of KEYS keys, or the transpose if
-    TRANSPOSED; `query` and `key` are the first ones. Of the exponents of both directions, the one that does not apply
-    is never below 0, so the minimum is right.
+    M inside a tile: a row for each of QUERIES queries from `query` and a column for each of KEYS keys from `key`, or
+    the transpose if TRANSPOSED. For each pair, the exponent of the right direction is at most 0 and the other one at
+    least 0, so the minimum selects the right one.
     """
     forward, backward = differences(decays, SUM_FROM_START, SUM_TO_START, tile, query, key, QUERIES, KEYS, TRANSPOSED)
     if COUNT_CUTS:
@@ -178,7 +179,7 @@ def mask_on_diagonal(
 
 @triton.jit
 def chunk_of_program(tile, chunk_tiles, num_tiles):
-    """The number of a tile's chunk, its first tile, and the first tile after it."""
+    """The index of the chunk of a tile, the first tile of the chunk, and the first tile after it."""
     chunk = tile // chunk_tiles
     return chunk, chunk * chunk_tiles, tl.minimum((chunk + 1) * chunk_tiles, num_tiles)
 
@@ -191,11 +192,11 @@ def chunk_states_kernel(
     TILE: tl.constexpr, ADJOINT: tl.constexpr, NORMALIZE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    What each chunk adds to the states of both directions, one tile of the state in one program: `states`
-    `(chunks, bh, 2, HEAD_DIM, VALUE_DIM)`, `totals` `(chunks, bh, 2, HEAD_DIM)`, and `chunk_decays` `(chunks, bh, 2)`,
-    the factors of states that pass the chunk.
+    The sums that each chunk adds to the states of both directions; a program computes one tile of a state. Writes
+    `states` `(chunks, bh, 2, HEAD_DIM, VALUE_DIM)`, `totals` `(chunks, bh, 2, HEAD_DIM)`, and `chunk_decays` `(chunks,
+    bh, 2)`, the factors of states that pass through the chunk.
 
-    Forward: x = k, y = v; direction 0 ends where the chunk ends. Adjoint: x = q, y = dy, and both directions are
+    Forward: x = k, y = v; direction 0 ends where the chunk ends. ADJOINT: x = q, y = dy, and both directions are
     reversed.
     """
     head_tiles: tl.constexpr = (HEAD_DIM + HEAD_TILE - 1) // HEAD_TILE
@@ -206,7 +207,7 @@ def chunk_states_kernel(
     head_start = state_tile // value_tiles * HEAD_TILE
     value_start = state_tile % value_tiles * VALUE_TILE
     x, y, decays = head_of(x, bh, heads), head_of(y, bh, heads), decays_of(decays, bh, heads)
-    # The direction whose state passes the tiles as they come, and the other one, which has passed those before.
+    # `along` is the direction in which the loop visits the tiles; `against` is the other one.
     ALONG: tl.constexpr = 1 if ADJOINT else 0
     along = tl.zeros([HEAD_TILE, VALUE_TILE], tl.float32)
     against = tl.zeros([HEAD_TILE, VALUE_TILE], tl.float32)
@@ -241,7 +242,7 @@ def chunk_states_kernel(
     d = head_start + tl.arange(0, HEAD_TILE)
     e = value_start + tl.arange(0, VALUE_TILE)
     inside = (d < HEAD_DIM)[:, None] & (e < VALUE_DIM)[None, :]
-    sums_totals = inside_if(value_start == 0, d, HEAD_DIM)  # this program computes the totals
+    sums_totals = inside_if(value_start == 0, d, HEAD_DIM)  # whether this program stores the totals
     index = (tl.cast(chunk, tl.int64) * num_pairs + bh) * 2
     for direction in tl.static_range(2):
         at = (index + direction) * HEAD_DIM * VALUE_DIM + d[:, None] * VALUE_DIM + e[None, :]
@@ -261,12 +262,12 @@ def pass_chunks_kernel(
     NORMALIZE: tl.constexpr, NEEDS_THROUGH: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """
-    In place: what each chunk adds to the states becomes the states that reach it. One program walks along the chunks,
-    for one direction and BLOCK of the SIZE elements of a state. It has STAGES chunks on their way from memory: a loop
-    without products has to ask for that.
+    Overwrite the sum that each chunk adds to the states with the state before the chunk. A program walks along the
+    chunks, for one direction and BLOCK of the SIZE elements of a state. It loads STAGES chunks ahead, which a loop
+    without products does not do by default.
 
-    With NEEDS_THROUGH, `through` `(chunks, bh, 2, blocks)` receives what passes each chunk, Σ S ∘ dS, before the
-    chunk's own decay, with S the `given_states`.
+    If NEEDS_THROUGH, `through` `(chunks, bh, 2, blocks)` receives Σ S ∘ dS of each chunk, before the decay of the
+    chunk, where S are the `given_states`.
     """
     blocks: tl.constexpr = (SIZE + BLOCK - 1) // BLOCK
     block = tl.program_id(0) % blocks
@@ -302,8 +303,8 @@ def pass_chunks_kernel(
 @triton.jit
 def neighbor(tile, step, IS_BEFORE: tl.constexpr, TILE: tl.constexpr, SLICE: tl.constexpr):
     """
-    One step of a walk away from a tile, SLICE tokens at a time, the nearest tile first: the other tile, the offset of
-    the slice in it, and its first token.
+    One step of a walk away from a tile, in slices of SLICE tokens, the nearest tile first. Returns the other tile, the
+    offset of the slice in it, and the first token of the slice.
     """
     slices: tl.constexpr = TILE // SLICE
     other = tile - 1 - step // slices if IS_BEFORE else tile + 1 + step // slices
@@ -313,7 +314,7 @@ def neighbor(tile, step, IS_BEFORE: tl.constexpr, TILE: tl.constexpr, SLICE: tl.
 
 @triton.jit
 def let_pass(between, decays, other, offset, is_forward, TILE: tl.constexpr, SLICE: tl.constexpr):
-    """The factor of all tiles that a walk has passed, after this slice."""
+    """Update `between`, the factor of all tiles that a walk has passed, after a slice."""
     passes = through_tile(decays, other, is_forward, TILE)
     return between * (passes if SLICE == TILE else tl.where(offset == TILE - SLICE, passes, 1.0))
 
@@ -325,8 +326,8 @@ def add_output_of_side(
     VALUE_TILE: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    Add what a tile gets from the tiles of its chunk on one side, and the sums of its weights. The third result is the
-    factor of all those tiles; `row_weight` are the decays in the tile itself.
+    Add the output of a tile from the keys of its chunk on one side, and the sums of its weights. The third result is
+    the factor of all tiles on that side. `row_weight` are the decays inside the tile itself.
     """
     between = 1.0
     for step in range(steps * (TILE // KEYS)):
@@ -351,8 +352,8 @@ def output_kernel(
     SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    VALUE_TILE columns of the output of one tile, KEYS keys at a time, and what `store_output` stores; with
-    KEEPS_REMAINDER also what rounding takes from the output, which the gradients of the decays need.
+    VALUE_TILE columns of the output of one tile, in steps of KEYS keys, stored by `store_output`. If KEEPS_REMAINDER,
+    also the rounding error of the output, which the gradients of the decays need.
     """
     value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
     value_start = tl.program_id(0) % value_tiles * VALUE_TILE
@@ -409,13 +410,13 @@ def output_kernel(
 
 @triton.jit
 def share_of(shares, kind, share_stride):
-    """One kind of shares of the gradients of the decays; there may be more than 2^31 numbers."""
+    """The pointer to one kind of shares of the gradients of the decays, with a 64-bit offset."""
     return shares + tl.cast(share_stride, tl.int64) * kind
 
 
 @triton.jit
 def rows_dot(x, y, first, length, ROWS: tl.constexpr, BLOCK: tl.constexpr, DIM: tl.constexpr):
-    """x · y of each token; x is loaded again, since registers are scarce."""
+    """x · y of each token. It loads x again, since registers are scarce."""
     return tl.sum(load_tile(x, first, length, 0, ROWS, BLOCK, DIM).to(tl.float32) * y, 1)
 
 
@@ -428,9 +429,9 @@ def add_query_gradient_of_side(
     SUMS_NEAREST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    Add G k from the tiles of the chunk on one side. The second result is the factor of all those tiles; `row_weight`
-    are c and the decays in the tile itself. With SUMS_NEAREST, `nearest` receives what the queries have taken of this
-    side up to each tile, and from it; `seen` is what they had taken before.
+    Add G k from the tiles of the chunk on one side. The second result is the factor of all those tiles. `row_weight`
+    is c times the decays inside the tile itself. If SUMS_NEAREST, `nearest` receives, for each tile on this side, the
+    sum of `taken` from the nearest tile up to it; `seen` is q · dq before.
     """
     between = 1.0
     for step in range(steps * (TILE // KEYS)):
@@ -457,8 +458,9 @@ def query_gradient_kernel(
     COUNT_CUTS: tl.constexpr, CROSSES_TILES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    The gradient of the queries of one tile, KEYS keys at a time, delta, and the queries' shares of the gradients of
-    the decays. CROSSES_TILES: whether anything goes across whole tiles of a chunk of more than two.
+    The gradient of the queries of one tile, in steps of KEYS keys, delta, and the shares of the queries in the
+    gradients of the decays. CROSSES_TILES says whether chunks have more than two tiles, so that pairs have a whole
+    tile between.
     """
     tile = tl.program_id(0) % num_tiles
     bh = tl.program_id(0) // num_tiles
@@ -487,7 +489,7 @@ def query_gradient_kernel(
     tile_index = bh.to(tl.int64) * num_tiles + tile
     if NEEDS_DECAY:
         nearest += tile_index * chunk_tiles
-    seen = tl.zeros([TILE], tl.float32)  # q · dq so far: each phase subtracts it to get its own share
+    seen = tl.zeros([TILE], tl.float32)  # q · dq so far, which each phase subtracts to get its own share
     for is_before in tl.static_range(2):
         steps = tile - first if is_before else end - 1 - tile
         row_weight = load_decays(decays, FACTOR_FROM_START if is_before else FACTOR_FROM_END, tile, 0, TILE)
@@ -498,7 +500,7 @@ def query_gradient_kernel(
             CROSSES_TILES and NEEDS_DECAY, PRECISION,
         )  # fmt: skip
         if NEEDS_DECAY and HAS_STATES and not CROSSES_TILES:
-            # Of the only other tile; if there is none, nobody reads it.
+            # For the only other tile. If there is none, nothing reads this number.
             other = (first if is_before else end - 1) - first
             taken_rows = rows_dot(query, accumulator, begin, length, TILE, HEAD_TILE, HEAD_DIM) - seen
             tl.store(nearest + other, tl.sum(taken_rows))
@@ -551,7 +553,7 @@ def add_key_gradients(
     SPLIT: tl.constexpr, TILE: tl.constexpr, QUERIES: tl.constexpr, NORMALIZE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    Add Gᵀ q and Wᵀ dy of QUERIES queries. `row_weights` · `weights` are c_i M_ij, with a row per key and a column per
+    Add Gᵀ q and Wᵀ dy of QUERIES queries. `row_weights` · `weights` is c_i M_ij, with a row per key and a column per
     query. The third result is Rᵀ, float32.
     """
     scores = dots(key, begin, keys, query, first, length, TILE, QUERIES, HEAD_TILE, SPLIT, HEAD_DIM, PRECISION)
@@ -576,8 +578,8 @@ def key_gradient_kernel(
     NORMALIZE: tl.constexpr, NEEDS_DECAY: tl.constexpr, COUNT_CUTS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    The gradients of keys and values of one tile, QUERIES queries at a time, and the keys' shares of the gradients of
-    the decays. `states` and `totals` are adjoint.
+    The gradients of the keys and values of one tile, in steps of QUERIES queries, and the shares of the keys in the
+    gradients of the decays. `states` and `totals` are adjoint.
     """
     tile = tl.program_id(0) % num_tiles
     bh = tl.program_id(0) // num_tiles
@@ -592,7 +594,7 @@ def key_gradient_kernel(
     d_values = tl.zeros([TILE, VALUE_TILE], tl.float32)
     tile_index = bh.to(tl.int64) * num_tiles + tile
     column_forward = tl.zeros([TILE], tl.float32)
-    seen = tl.zeros([TILE], tl.float32)  # k · d_keys so far: each phase subtracts it to get its own share
+    seen = tl.zeros([TILE], tl.float32)  # k · d_keys so far, which each phase subtracts to get its own share
     for is_before in tl.static_range(2):
         # The other tiles of the chunk on one side, the nearest first.
         row_weight = load_decays(decays, FACTOR_TO_START if is_before else FACTOR_TO_END, tile, 0, TILE)
@@ -672,7 +674,7 @@ def decay_gradient_kernel(
     num_pairs, share_stride,
     STATE_BLOCKS: tl.constexpr, TILE: tl.constexpr, HAS_STATES: tl.constexpr, CROSSES_TILES: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of the log decays of one tile, `(bh, length)` float32."""
+    """The gradients of the log decays of one tile; writes `(bh, length)`, float32."""
     tile = tl.program_id(0) % num_tiles
     bh = tl.program_id(0) // num_tiles
     chunk, first, end = chunk_of_program(tile, chunk_tiles, num_tiles)
@@ -692,7 +694,7 @@ def decay_gradient_kernel(
         for other in range(first, end):
             index = bh.to(tl.int64) * num_tiles + other
             is_after = other > tile
-            # What the other tile takes from beyond this one: all, but what it takes up to this one.
+            # `taken` of the other tile from beyond this one: all of it, minus the sum up to this tile.
             across = tl.load(tile_sums + index * 4 + TAKEN + tl.where(is_after, 0, 1))
             across -= tl.load(nearest + index * chunk_tiles + (tile - first))
             forward += tl.where(is_after, across, 0.0)

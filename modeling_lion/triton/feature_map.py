@@ -2,7 +2,7 @@
 """
 The feature map `silu_norm` on a GPU, u / ‖u‖₂ with u = SiLU(x) + 0.5: one pass over memory, forward and backward.
 
-It is not part of the attention kernels, which would apply it to a tile of keys again for every tile of queries.
+It is separate from the attention kernels, which would apply it to each tile of keys once for every tile of queries.
 """
 
 try:

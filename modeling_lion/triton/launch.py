@@ -1,13 +1,13 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The kernels on a GPU: operators (attention/custom_operator.py) that allocate memory and launch Triton kernels.
+The operators for GPUs (attention/custom_operator.py), which allocate memory and launch Triton kernels.
 
-The device code is in triton/decay.py (D and S), triton/lit.py and triton/feature_map.py, which need triton and are
+The device code is in triton/decay.py (D and S), triton/lit.py and triton/feature_map.py. These need triton, and are
 imported with the first CUDA tensor. triton/launch_options.py has the sizes and options of the launches.
 
-Number of launches, forward and backward: 2 and 3 for D and S in the full form, 4 and 5 in chunks; 2 and 2 for LIT.
+Forward and backward take 2 and 3 launches for D and S in the parallel form, 4 and 5 in chunks, and 2 and 2 for LIT.
 Before and after them, torch bounds the log decays and sums the gradients of both directions. There are no atomics, so
-results are reproducible bit by bit, and no synchronization with the host, so CUDA graphs can capture them.
+results are reproducible to the bit, and no synchronization with the host, so CUDA graphs can capture the launches.
 """
 
 from collections.abc import Callable
@@ -26,22 +26,22 @@ from .launch_options import SMALLEST, Plan, launch, longest_full_form, padded, w
 
 FLOOR = log_decay_floor(torch.float32)
 TILES_PER_PROGRAM = 16
-# Elements of a program of the feature map.
+# Number of elements that one program of the feature map computes.
 MAPPED_AT_ONCE = 2048
 
 
 def with_short_strides(x: Tensor) -> Tensor:
-    """`x`, or a copy whose last dimension is the innermost one and in which a tile spans less than 2^31 elements."""
+    """`x`, or a copy, such that its last dimension is the innermost and a tile spans less than 2^31 elements."""
     return x if x.stride(-1) == 1 and x.stride(-2) < 2**24 else x.contiguous()
 
 
 def empty_like(x: Tensor) -> Tensor:
-    """Memory in the layout of x, unless its last dimension is not the innermost one."""
+    """Memory in the layout of x if its last dimension is the innermost, otherwise contiguous."""
     return torch.empty_like(with_short_strides(x))
 
 
 def with_token_dim(x: Tensor | None) -> Tensor | None:
-    """Log decays `(heads,)` as `(1, heads, 1)`; others unchanged."""
+    """View log decays `(heads,)` as `(1, heads, 1)`; other shapes are unchanged."""
     return x.view(1, -1, 1) if is_per_head(x) else x
 
 
@@ -72,14 +72,14 @@ def decay_outputs(
 
 
 def decays_with_strides(plan: Plan, decays: Tensor) -> tuple:
-    """`decays` with strides of batch, head, tile and kind, 0 where one entry serves all."""
+    """`decays` with its strides of batch, head, tile and kind; a stride is 0 if one entry serves all."""
     batch, heads, _, width = decays.shape
     tile_stride = plan.tile if width > plan.tile else 0
     return decays, decays.stride(0) if batch > 1 else 0, decays.stride(1) if heads > 1 else 0, tile_stride, width
 
 
 def launch_states(plan, x, y, decays, states, totals, inverse=None, delta=None, given=(None,) * 3) -> None:
-    """The states that reach each chunk, from keys and values; with `delta` the adjoint states, from queries and dy."""
+    """The states before each chunk, from keys and values; with `delta`, the adjoint states, from queries and dy."""
     from .decay import chunk_states_kernel, pass_chunks_kernel
 
     is_adjoint = delta is not None
@@ -103,7 +103,7 @@ def decay_gradients(
     plan, grad, query, key, value, output, inverse, delta, decays, states, totals, remainder, d_query, d_key,
     d_value, needs_decay,
 ):  # fmt: skip
-    """Fill the gradients, and return those of the log decays, `(batch, heads, length)`, or None if not needed."""
+    """Fill the gradients. Returns those of the log decays, `(batch, heads, length)`, or `None` if not needed."""
     from .decay import decay_gradient_kernel, key_gradient_kernel, query_gradient_kernel
 
     has_states, crosses_tiles = plan.num_chunks > 1, plan.chunk_tiles > 2
@@ -145,7 +145,7 @@ def decay_gradients(
 
 
 def launch_partial_states(plan, x, y, output, inverse, delta, states, totals, is_adjoint: bool) -> None:
-    """Sums over slices of the sequence, from keys and values; or adjoint, from queries and gradients, and delta."""
+    """States of slices of the sequence, from keys and values; or adjoint states and delta, from queries and dy."""
     from .lit import partial_states_kernel
 
     options = plan.state_options("lit_states", plan.bh * plan.num_slices)
@@ -191,7 +191,7 @@ def lit_gradients(
 
 def launch_silu_norm(x: Tensor, grad: Tensor | None = None) -> Tensor:
     """
-    The feature map of `(..., head_dim)` (mixers/feature_map.py); with the gradient of its result, the gradient of x.
+    `silu_norm` of `(..., head_dim)` (mixers/feature_map.py); with `grad`, the gradient of its result, that of x.
     """
     from .feature_map import silu_norm_kernel
 
@@ -222,7 +222,7 @@ def allocate_saved(query, key, value, forward, backward, chunk_size, division, h
 
 def launch_attention(query, key, value, forward, backward, chunk_size, division, head_directions, *, is_whole):
     """
-    The forward of `attention_operator`. `is_whole`: one chunk for the whole sequence, which is the parallel form;
+    The forward of `attention_operator`. With `is_whole`, the sequence is one chunk, which is the parallel form;
     otherwise chunks have the tuned size, not `chunk_size`.
     """
     plan = Plan(query, value, forward, is_whole, division)
@@ -245,10 +245,10 @@ def launch_attention_gradients(
     head_directions, needs_decay, *, is_whole,
 ):  # fmt: skip
     plan = Plan(query, value, forward, is_whole, division)
-    if plan.divides:  # what was stored in place of the denominators (`store_output`)
+    if plan.divides:  # `store_output` has stored the inverses of the denominators
         inverse, delta = denominator, torch.empty_like(denominator)
     else:
-        # As for divided outputs: scaled with the denominators, gradients in half precision stay in range.
+        # Scaled by the denominators, as for divided outputs, gradients in half precision stay in range.
         denominator = torch.where(is_zero_denominator(denominator), 1.0, denominator)
         grad, delta = (grad * denominator.unsqueeze(-1)).to(value.dtype), -grad_denominator * denominator
         inverse = denominator.reciprocal()
@@ -269,7 +269,7 @@ def launch_attention_gradients(
 
 
 def triton_operator(name: str, plain: Callable, is_whole: bool) -> Callable:
-    """The operator `lion::triton_<name>`; `plain` is the function of attention/plain.py that computes the same."""
+    """The operator `lion::triton_<name>`; `plain` is the body in attention/plain.py that computes the same."""
     functions = (
         partial(function, is_whole=is_whole)
         for function in (launch_attention, launch_attention_gradients, allocate_saved)

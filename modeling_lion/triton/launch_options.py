@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Sizes and options of the launches of Triton kernels: everything that the host decides."""
+"""The sizes and options with which the host launches Triton kernels."""
 
 import torch
 from torch import Tensor
@@ -8,11 +8,11 @@ from ..attention.numerics import smallest_denominator
 from .config import CONFIGS, PARALLEL_UP_TO
 
 
-# Programs that keep a large GPU busy; with fewer, states are cut into smaller tiles, and sequences into slices.
+# Number of programs that keep a large GPU busy. With fewer, states have smaller tiles, and sequences more slices.
 ENOUGH_PROGRAMS = 264
-# Without decays: the most slices of a sequence that are summed in parallel, and the least tokens of a slice.
+# Without decays: the largest number of slices that are summed in parallel, and the least tokens of a slice.
 MOST_SLICES, LEAST_SLICE = 8, 128
-# Most tokens of one program that applies a state.
+# The most tokens to which one program applies a state.
 TOKENS_PER_PROGRAM = 512
 SMALLEST = smallest_denominator(torch.float32)
 
@@ -32,32 +32,32 @@ def architecture(device: torch.device) -> str:
 
 @torch.compiler.assume_constant_result
 def longest_full_form(device: torch.device) -> int:
-    """The number of tokens up to which the full form is faster than chunks and states."""
+    """The number of tokens up to which the parallel form is faster than the chunk form."""
     return PARALLEL_UP_TO[architecture(device)]
 
 
 def padded(dim: int) -> int:
-    """The power of two, at least 16, that the matrix products of a GPU pad a dimension to."""
+    """The power of two, at least 16, to which matrix products of a GPU pad a dimension."""
     return max(16, 1 << (dim - 1).bit_length())
 
 
 def with_strides(x: Tensor) -> tuple:
-    """A tensor `(batch, heads, length, ...)` as kernels take it: with its strides of batch, head and token."""
+    """The argument of a kernel for `(batch, heads, length, ...)`: the tensor and its strides but the last."""
     return x, *x.stride()[:3]
 
 
 def state_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype of states in matrix products. Not float16: sums over many tokens exceed its range."""
+    """The dtype of states in matrix products. It is not float16, whose range long sums exceed."""
     return torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
 
 
 def precision(dtype: torch.dtype) -> str:
     """
-    How float32 is multiplied: as three products of TensorFloat-32, which loses no digits, or as one, if torch's own
-    products may use it: `torch.backends.fp32_precision`, `torch.set_float32_matmul_precision`, the Trainer's `tf32`.
-    For 16-bit values it matters only for float32 states.
+    The precision of float32 products: three products of TensorFloat-32, which lose no digits, or a single one if torch
+    may use it (`torch.backends.fp32_precision`, `torch.set_float32_matmul_precision`, the Trainer's `tf32`). For
+    16-bit values it matters only for float32 states.
     """
-    # This reflects all of these settings; reading the older ones raises an error if the newer ones are in use.
+    # This attribute reflects all of them; reading the older settings raises an error if the newer ones are in use.
     if dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision != "tf32":
         return "tf32x3"
     return "tf32"
@@ -69,9 +69,9 @@ class Plan:
 
     Args:
         query: `(batch, heads, length, head_dim)`; value: `(batch, heads, length, value_dim)`.
-        log_decay: forward, `None` where nothing decays.
-        is_whole: whether the whole sequence is one chunk, rather than chunks of the configured size.
-        division: what the output is (attention/custom_operator.py).
+        log_decay: the forward log decay; `None` without decays.
+        is_whole: whether the sequence is one chunk, instead of chunks of the tuned size.
+        division: the kind of output (attention/custom_operator.py).
     """
 
     def __init__(self, query: Tensor, value: Tensor, log_decay: Tensor | None, is_whole: bool, division: str):
@@ -84,14 +84,14 @@ class Plan:
         self.scale = self.head_dim**-0.5
         self.head_tile, self.value_tile = padded(self.head_dim), padded(self.value_dim)
         self.dim = max(32, self.head_tile, self.value_tile)
-        # Columns that a product of rows sums at a time, if whole rows do not fit in registers: float32 rows, which are
-        # three of TensorFloat-32 each, and the longest rows.
+        # Columns that a product of rows sums in one step, if whole rows do not fit in registers: for float32 rows,
+        # each of which is three of TensorFloat-32, and for the longest rows.
         self.bits = 8 * value.element_size()
         self.split = 16 if self.bits == 32 else self.dim if self.dim <= 128 else 64
         self.config = CONFIGS[architecture(query.device), self.bits, self.dim]
         self.tile = self.config["lit_tile" if log_decay is None else "tile"]
         self.num_tiles = max(1, -(-self.length // self.tile))
-        # The gradients of the decays are differences, of which a rounded output would leave few digits.
+        # The gradients of the decays are differences, which would have few digits from a rounded output.
         self.keeps_remainder = log_decay is not None and division == "sum" and self.bits == 16
         if log_decay is not None:
             # Only float32 results are exact enough for cuts to matter.
@@ -107,7 +107,7 @@ class Plan:
             self.num_slices = max(1, min(MOST_SLICES, self.length // LEAST_SLICE, enough))
             self.slice_tiles = -(-self.num_tiles // self.num_slices)
             self.num_slices = -(-self.num_tiles // self.slice_tiles)
-            # As many tokens as programs can have, so that there are enough of them.
+            # As many tokens per program as still give enough programs.
             self.program_tiles = max(1, min(TOKENS_PER_PROGRAM // self.tile, self.num_tiles // enough))
             self.num_programs = -(-self.num_tiles // self.program_tiles)
         self.common = {
@@ -119,20 +119,20 @@ class Plan:
         }
 
     def options(self, kernel: str) -> dict[str, int]:
-        """Launch options of a kernel: tiles of the dimensions, and its row in TABLE."""
+        """The launch options of a kernel: tiles of the dimensions, and its columns in TABLE."""
         config = dict(self.config[kernel])
         head_tile = min(self.head_tile, config.pop("head_tile", 256))
         value_tile = min(self.value_tile, config.pop("value_tile", 256))
         limits = {"queries": self.tile, "keys": self.tile, "inner": min(self.head_tile, self.value_tile)}
         sizes = {name.upper(): min(config.pop(name), limit) for name, limit in limits.items() if name in config}
-        if sizes.get("INNER") == 0 and self.split < max(self.head_tile, self.value_tile):  # no whole rows are held
+        if sizes.get("INNER") == 0 and self.split < max(self.head_tile, self.value_tile):  # holds no whole rows
             sizes["INNER"] = limits["inner"]
         return {"HEAD_TILE": head_tile, "VALUE_TILE": value_tile, **sizes, **config}
 
     def state_options(self, kernel: str, programs: int) -> dict[str, int]:
         """
-        Options of a kernel that computes states: with smaller tiles if there would be too few programs, `programs` for
-        each tile.
+        The options of a kernel that computes states with `programs` programs for each tile. Tiles are smaller if there
+        would be too few programs.
         """
         options = self.options(kernel)
         head_tile, value_tile = options["HEAD_TILE"], options["VALUE_TILE"]
@@ -145,21 +145,21 @@ class Plan:
         return options
 
     def num_state_tiles(self, options: dict[str, int]) -> int:
-        """How many tiles a state has."""
+        """The number of tiles in a state."""
         return -(-self.head_dim // options["HEAD_TILE"]) * -(-self.value_dim // options["VALUE_TILE"])
 
     def empty(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return self.query.new_empty(shape, dtype=dtype)
 
     def strided(self, remainder: Tensor) -> tuple | None:
-        """The remainder of the output as kernels take it."""
+        """The argument of a kernel for the remainder of the output; `None` if it is not kept."""
         return with_strides(remainder) if self.keeps_remainder else None
 
     def allocate_saved(self, forward: Tensor | None, value: Tensor) -> list[Tensor]:
         """
-        Memory for what the gradients need (`saved` in attention/custom_operator.py): an empty tensor in place of a
-        wider output, decays inside tiles, states, totals (triton/decay.py, triton/lit.py), and the remainder of the
-        output, in its dtype.
+        Memory for the tensors that the gradients need (`saved` in attention/custom_operator.py): an empty tensor
+        instead of a wider output, decays inside tiles, states and totals (triton/decay.py, triton/lit.py), and the
+        remainder of the output, in its dtype.
 
         Args:
             forward: log decays `(1 or batch, heads, 1 or length)`, or `None`.
@@ -168,11 +168,11 @@ class Plan:
         if forward is None:
             totals = (self.bh, self.num_slices, self.head_dim)
         else:
-            # Tokens, batches and heads that share a decay share these, too.
+            # Tokens, rows and heads that share log decays share these.
             tiles = 1 if forward.shape[-1] == 1 else self.num_tiles
             decays = (*forward.shape[:2], 8 if self.count_cuts else 6, tiles * self.tile)
         if forward is not None and self.num_chunks > 1:
-            # The chunks first: what all programs touch at a time should lie together.
+            # Chunks are the first dimension, so that memory that all programs use at the same time is adjacent.
             totals, dtype = (self.num_chunks, self.bh, 2, self.head_dim), state_dtype(value.dtype)
         states = (*totals, self.value_dim) if totals != (0,) else (0,)
         return [

@@ -1,12 +1,12 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-LION-LIT on a GPU: without decays, one state S = kᵀ [v|1] of all tokens serves every query, at any length.
+LION-LIT on a GPU. Without decays, one state S = kᵀ [v|1] of all tokens serves every query, at any length.
 
     forward    partial states · output
     backward   partial adjoint states dS = (c q)ᵀ [dy|-delta] · gradients
 
-The sequence is cut into a few slices that are summed in parallel; every program that uses a state adds the partial
-sums, always in the same order. Letters as in triton/decay.py.
+Partial states are sums over slices of the sequence, computed in parallel. Every program that uses a state adds the
+partial states, always in the same order. Letters are those of triton/decay.py.
 """
 
 from .tile_products import (
@@ -35,8 +35,8 @@ def partial_states_kernel(
 ):  # fmt: skip
     """
     One tile of the state of one slice of the sequence: `states` `(bh, slices, HEAD_DIM, VALUE_DIM)` and `totals`
-    `(bh, slices, HEAD_DIM)`, float32. Forward: x = k, y = v. Adjoint: x = q, y = dy; also writes delta `(bh, length)`,
-    or reads it unless DIVIDES.
+    `(bh, slices, HEAD_DIM)`, float32. Forward: x = k, y = v. ADJOINT: x = q, y = dy; it writes delta, `(bh, length)`,
+    if DIVIDES, and otherwise reads it.
     """
     head_tiles: tl.constexpr = (HEAD_DIM + HEAD_TILE - 1) // HEAD_TILE
     value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
@@ -86,8 +86,8 @@ def whole_state(
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    The state of all slices at rows d and columns e, one of them `(n, 1)`, the other `(1, m)`, as a factor of products;
-    rounded to bfloat16 if they are with bfloat16.
+    The state of all slices at rows d and columns e, one of shape `(n, 1)`, the other `(1, m)`, as a factor of
+    products, rounded to bfloat16 if IS_BFLOAT16.
     """
     states += bh.to(tl.int64) * num_slices * HEAD_DIM * VALUE_DIM
     state = load_state(states, d, e, HEAD_DIM, VALUE_DIM)
@@ -118,9 +118,7 @@ def lit_output_kernel(
     TILE: tl.constexpr, NORMALIZE: tl.constexpr, DIVIDES: tl.constexpr, SMALLEST: tl.constexpr,
     IS_BFLOAT16: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """
-    The output of some tiles, VALUE_TILE columns of it, and what else `store_output` stores.
-    """
+    """VALUE_TILE columns of the output of some tiles, stored by `store_output`."""
     value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
     value_start = tl.program_id(0) % value_tiles * VALUE_TILE
     program = tl.program_id(0) // value_tiles % num_programs
@@ -153,8 +151,8 @@ def lit_gradient_kernel(
     NORMALIZE: tl.constexpr, IS_BFLOAT16: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    dq = c (dy Sᵀ - delta zᵀ), dk = v dSᵀ + dz and dv = k dS of some tiles: HEAD_TILE columns of the first two and
-    VALUE_TILE columns of the third, one after the other, so that only one state is held at a time.
+    dq = c (dy Sᵀ - delta zᵀ), dk = v dSᵀ + dz and dv = k dS for some tiles: HEAD_TILE columns of dq and dk and
+    VALUE_TILE columns of dv, one after the other, so that a program holds one state at a time.
     """
     state_tile = tl.program_id(0) % STATE_TILES
     program = tl.program_id(0) // STATE_TILES % num_programs

@@ -1,13 +1,14 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-What the Triton kernels share. This module needs triton; triton/launch.py imports it with the first CUDA tensor.
+Functions that the Triton kernels share. This module needs triton; triton/launch.py imports it with the first CUDA
+tensor.
 
-A tensor `(batch, heads, length, dim)` is passed to a kernel as a tuple of its pointer and its strides of batch, head
-and token; the stride of the last dimension is 1. Kernels work on tiles of TILE tokens; dimensions that are not a power
-of two are padded inside. "bh" is a (batch, head) pair. There are no atomics: two runs give the same bits.
+A kernel gets a tensor `(batch, heads, length, dim)` as a tuple: its pointer, and its strides of batch, head and token.
+The stride of the last dimension is 1. Kernels compute tiles of TILE tokens, and pad dimensions to a power of two. "bh"
+is a (batch, head) pair. There are no atomics, so results are reproducible to the bit.
 """
 
-try:  # transformers would take an import outside of `try` for a requirement of the code on the Hub
+try:  # transformers requires imports of Hub code to be installed, except inside of `try`
     import triton
     import triton.language as tl
 except ImportError as error:
@@ -19,7 +20,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 @triton.jit
 def head_of(x, bh, heads):
-    """Pointer and token stride of one (batch, head) pair."""
+    """The pointer and the token stride of one (batch, head) pair."""
     pointer, batch_stride, head_stride, token_stride = x
     pointer += (bh // heads).to(tl.int64) * batch_stride + (bh % heads).to(tl.int64) * head_stride
     return pointer, token_stride
@@ -28,8 +29,8 @@ def head_of(x, bh, heads):
 @triton.jit
 def inside_if(condition, index, size):
     """
-    index < size, and False unless the scalar `condition` holds. (Triton's interpreter makes numbers of a condition
-    that meets a block; from 3.9 on it takes none for a mask.)
+    index < size if the scalar `condition` holds, otherwise False. (Triton's interpreter turns `condition & block` into
+    numbers, which from 3.9 on it does not accept as a mask.)
     """
     return index < tl.where(condition, size, 0)
 
@@ -37,8 +38,8 @@ def inside_if(condition, index, size):
 @triton.jit
 def tile_pointers(x, first, length, start, ROWS: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr):
     """
-    Pointers and mask of a tile: the address of its first token, plus 32-bit offsets that are the same for all tiles,
-    so that a loop over tiles does not recompute them (`with_short_strides`).
+    The pointers and the mask of a tile. Pointers are the address of its first token plus 32-bit offsets, which are the
+    same for all tiles, so that a loop over tiles does not recompute them (`with_short_strides`).
     """
     pointer, token_stride = x
     pointer += tl.cast(first, tl.int64) * token_stride + start
@@ -48,7 +49,7 @@ def tile_pointers(x, first, length, start, ROWS: tl.constexpr, WIDTH: tl.constex
 
 @triton.jit
 def load_tile(x, first, length, start, ROWS: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr):
-    """`(ROWS, WIDTH)`: tokens from `first`, columns from `start`; 0 beyond the length and beyond DIM."""
+    """The tile `(ROWS, WIDTH)` of tokens from `first` and columns from `start`; 0 beyond `length` and DIM."""
     pointers, mask = tile_pointers(x, first, length, start, ROWS, WIDTH, DIM)
     return tl.load(pointers, mask=mask, other=0.0)
 
@@ -56,8 +57,8 @@ def load_tile(x, first, length, start, ROWS: tl.constexpr, WIDTH: tl.constexpr, 
 @triton.jit
 def load_transposed(x, first, length, start, ROWS: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr):
     """
-    The transpose of `load_tile`, `(WIDTH, ROWS)`: for the first operand of a product. For Hopper GPUs, Triton 3.4 to
-    3.7.0 compile the product of `tl.trans` of a computed tile to wrong numbers, and TensorFloat-32 is rounded first.
+    The transpose of `load_tile`, `(WIDTH, ROWS)`, as the first operand of a product. On Hopper GPUs, Triton 3.4 to
+    3.7.0 miscompile products with `tl.trans` of a computed tile, such as one that was rounded to TensorFloat-32.
     """
     pointer, token_stride = x
     pointer += tl.cast(first, tl.int64) * token_stride + start
@@ -75,12 +76,12 @@ def store_tile(x, values, first, length, start, ROWS: tl.constexpr, WIDTH: tl.co
 @triton.jit
 def factor(x, PRECISION: tl.constexpr):
     """
-    A factor of a product: rounded to TensorFloat-32 if that is how float32 is multiplied. A GPU would cut the digits
-    off, of some operands and not of others: products that are computed twice would differ.
+    A factor of a product, rounded to TensorFloat-32 if that is the precision of float32 products. A GPU would truncate
+    some operands and not others, so that products that are computed twice would differ.
     """
     if PRECISION == "tf32" and x.dtype == tl.float32:
         rounded = ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
-        return tl.where(x == x, rounded, x)  # the bits of some NaN would become those of 0
+        return tl.where(x == x, rounded, x)  # rounding would turn some NaN into 0
     else:
         return x
 
@@ -95,8 +96,8 @@ def product(a, b, accumulator, PRECISION: tl.constexpr):
 @triton.jit
 def add_weighted(accumulator, x, y, weights, PRECISION: tl.constexpr):
     """
-    accumulator + x (weights ∘ y), with a weight for each row of y. In float16, weights are divided by the largest one
-    of them first: a gradient ÷ its denominator can be too small.
+    accumulator + x (weights ∘ y), with a weight for each row of y. In float16, weights are first divided by the
+    largest one: a gradient divided by its denominator can be too small.
     """
     if y.dtype == tl.float16:
         largest = tl.max(tl.abs(weights), 0)
@@ -113,8 +114,8 @@ def held_tile(
     x, first, length, ROWS: tl.constexpr, WIDTH: tl.constexpr, SPLIT: tl.constexpr, DIM: tl.constexpr,
 ):  # fmt: skip
     """
-    A tile for several `dots`, `(ROWS, WIDTH)`; 0 if they read slices of SPLIT columns. (Before 3.7, functions of
-    Triton could not return None.)
+    A tile for several `dots`, `(ROWS, WIDTH)`; 0 if `dots` reads slices of SPLIT columns instead. (Before 3.7, Triton
+    functions cannot return None.)
     """
     if SPLIT < WIDTH:
         return 0.0
@@ -128,8 +129,8 @@ def dots(
     WIDTH: tl.constexpr, SPLIT: tl.constexpr, DIM: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    x yᵀ of ROWS tokens from `first` and COLUMNS tokens from `other`, float32. `tile` is the `held_tile` of x. If whole
-    rows do not fit in registers, both are read in slices of SPLIT columns.
+    x yᵀ, float32, for ROWS tokens from `first` and COLUMNS tokens from `other`. `tile` is the `held_tile` of x. If
+    whole rows do not fit in registers, this reads x and y in slices of SPLIT columns.
     """
     if SPLIT < WIDTH:
         result = tl.zeros([ROWS, COLUMNS], tl.float32)
@@ -145,7 +146,7 @@ def dots(
 @triton.jit
 def load_state(x, d, e, DIM: tl.constexpr, VALUE_DIM: tl.constexpr):
     """
-    Elements `(d, e)` of a contiguous state `(DIM, VALUE_DIM)`, 0 beyond it; transposed if d is a row and e a column.
+    Elements `(d, e)` of a contiguous state `(DIM, VALUE_DIM)`; 0 beyond it. Transposed if d is a row and e a column.
     """
     return tl.load(x + d * VALUE_DIM + e, mask=(d < DIM) & (e < VALUE_DIM), other=0.0)
 
@@ -157,8 +158,8 @@ def times_state(
     DIM: tl.constexpr, VALUE_DIM: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    Add x S, columns from `start`, or x Sᵀ, to `(ROWS, OUTER)`, with weights of the rows of x. The inner dimension is
-    tiled: a state of 256 x 256 does not fit beside the tiles.
+    Add x S, columns from `start`, or x Sᵀ if TRANSPOSED, to `(ROWS, OUTER)`, with a weight for each row of x. The
+    inner dimension is tiled, since a state of 256 x 256 does not fit beside the tiles.
     """
     outer = start + tl.arange(0, OUTER)
     for inner_start in range(0, INNER_DIM, INNER):
@@ -177,7 +178,7 @@ def held_times_state(
     tile, state, start, WIDTH: tl.constexpr, DIM: tl.constexpr, OUTER: tl.constexpr, VALUE_DIM: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """x S, columns from `start`, of whole rows that are held: without weights, these stay as they were loaded."""
+    """x S, columns from `start`, for a `held_tile` of whole rows, without weights."""
     state_tile = load_state(state, tl.arange(0, WIDTH)[:, None], start + tl.arange(0, OUTER)[None, :], DIM, VALUE_DIM)
     return tl.dot(
         factor(tile.to(state_tile.dtype), PRECISION), factor(state_tile, PRECISION), input_precision=PRECISION
@@ -186,7 +187,7 @@ def held_times_state(
 
 @triton.jit
 def times_totals(x, first, length, totals, ROWS: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr):
-    """x z, `(ROWS,)`, in float32; the totals z are the column of the state for v = 1."""
+    """x z, `(ROWS,)`, float32. The totals z are the column of the state for v = 1."""
     columns = tl.arange(0, WIDTH)
     z = tl.load(totals + columns, mask=columns < DIM, other=0.0)
     return tl.sum(load_tile(x, first, length, 0, ROWS, WIDTH, DIM).to(tl.float32) * z[None, :], 1)
@@ -194,14 +195,14 @@ def times_totals(x, first, length, totals, ROWS: tl.constexpr, WIDTH: tl.constex
 
 @triton.jit
 def inverse_of(total, SMALLEST: tl.constexpr):
-    """1 / total, and 0 where it counts as 0 (`inverse_denominator`)."""
+    """1 / total, and 0 where the total counts as 0 (`inverse_denominator`)."""
     is_zero = tl.abs(total) < SMALLEST
     return tl.where(is_zero, 0.0, 1.0 / tl.where(is_zero, 1.0, total))
 
 
 @triton.jit
 def load_scale(inverses, tokens, bh, length, scale, NORMALIZE: tl.constexpr):
-    """c of some queries: 1 / denominator, or the `scale` of all; 0 beyond the length."""
+    """The factor c of some queries: 1 / denominator (0 beyond the length), or `scale` unless NORMALIZE."""
     if NORMALIZE:
         return tl.load(inverses + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
     else:
@@ -215,8 +216,8 @@ def store_output(
     SMALLEST: tl.constexpr,
 ):  # fmt: skip
     """
-    Store columns from `start` of the output of some tokens, given their numerators and denominators; and, with the
-    first columns, the denominators `(bh, length)`, or their inverses if it DIVIDES. Returns the output in float32.
+    Store columns from `start` of the output of some tokens, given numerators and denominators. With the first columns,
+    also store the denominators, `(bh, length)`, or their inverses if DIVIDES. Returns the output in float32.
     """
     if NORMALIZE:
         tokens = first + tl.arange(0, ROWS)

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The command `lion embed`: a corpus in Parquet, JSONL or text files becomes Parquet or Lance with vectors."""
+"""The command `lion embed`: encode a corpus (Parquet, JSONL or text files), and write vectors as Parquet or Lance."""
 
 import argparse
 import shutil
@@ -17,26 +17,26 @@ LANCE = ".lance"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", help="Parquet, JSONL or text files, or folders of them")
     parser.add_argument(
-        "--out", type=Path, required=True, help="folder for Parquet files, or a data set whose name ends with .lance"
+        "--out", type=Path, required=True, help="folder for Parquet files, or a Lance data set (name ends with .lance)"
     )
-    parser.add_argument("--model", help="encoder, as `lion search` takes it (default: the same)")
-    parser.add_argument("--text_column", default="text", help="column or field of the texts (default: %(default)s)")
-    parser.add_argument("--id_column", default="id", help="of the ids (default: %(default)s, else file and place)")
+    parser.add_argument("--model", help="encoder, as in `lion search --model` (same default)")
+    parser.add_argument("--text_column", default="text", help="column or field with texts (default: %(default)s)")
+    parser.add_argument("--id_column", default="id", help="column of ids (default: %(default)s, else file and place)")
     parser.add_argument(
         "--name_column",
         default="name",
-        help="of names, which stand in front of passages (default: %(default)s, or none)",
+        help="column or field with names to put in front of passages (default: %(default)s, or none)",
     )
-    parser.add_argument("--one_pass", action="store_true", help="read each text in one pass, as `lion search` does")
-    parser.add_argument("--whole_texts", action="store_true", help="one vector for each text, which is not divided")
-    parser.add_argument("--with_text", action="store_true", help="write the text of each passage, too")
+    parser.add_argument("--one_pass", action="store_true", help="encode each text in one pass (see `lion search`)")
+    parser.add_argument("--whole_texts", action="store_true", help="write one vector per text, not per passage")
+    parser.add_argument("--with_text", action="store_true", help="also write the text of each passage")
     parser.add_argument(
         "--shard_bytes",
         type=int,
         default=1_000_000,
-        help="text of one file of vectors, which is what a killed worker loses (default: %(default)s)",
+        help="bytes of text per file; a killed worker loses at most one file (default: %(default)s)",
     )
-    parser.add_argument("--ray", action="store_true", help="work on a Ray cluster, else in this process")
+    parser.add_argument("--ray", action="store_true", help="run on a Ray cluster instead of in this process")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -76,11 +76,11 @@ def run(args: argparse.Namespace) -> None:
         write_lance(folder, out)
     print(f"Wrote {passages:,} vectors to {args.out}{'' if is_lance else f' ({files:,} Parquet files)'}.")
     if lost := cut.sentence("passage"):
-        print(f"{lost} The column `{CUT}` has their numbers.", file=sys.stderr)
+        print(f"{lost} The column `{CUT}` has the number for each passage.", file=sys.stderr)
 
 
 def write_lance(folder: Path, out: Path) -> None:
-    """Turn a folder of Parquet files into a data set of Lance, which is there as a whole or not at all."""
+    """Convert a folder of Parquet files to a Lance data set, which appears only when it is complete."""
     import lance
     import pyarrow.dataset
 

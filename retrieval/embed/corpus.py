@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""A corpus in Parquet, JSONL or text files, and its shards: what one worker reads at once, and writes as one file."""
+"""Read a corpus (Parquet, JSONL or text files) in shards. A worker reads one shard, and writes one file for it."""
 
 import json
 from collections import Counter
@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 from ..documents import TEXT_FILES, name_of, printable, read_text, without_surrogates
 
 
-MANIFEST = "_embed.json"  # in a folder of vectors; readers of Parquet ignore names with "_"
+MANIFEST = "_embed.json"  # in the folder of vectors; readers of Parquet ignore names that begin with "_"
 PARQUET, LINES = (".parquet", ".pq"), (".jsonl", ".ndjson")
 
 
 class Columns(NamedTuple):
-    """Names of the columns of Parquet, or the fields of JSONL; the last two may be missing in the files."""
+    """Names of the columns (Parquet) or fields (JSONL) to read. Files may lack the columns of ids and names."""
 
     text: str = "text"
     id: str = "id"
@@ -26,7 +26,7 @@ class Columns(NamedTuple):
 
 
 class Text(NamedTuple):
-    """A text of a corpus, its id, and the name that stands in front of its passages, if it has one."""
+    """A text of a corpus with its id, and the name to put in front of its passages (`None` for nothing)."""
 
     id: str
     name: str | None
@@ -34,7 +34,7 @@ class Text(NamedTuple):
 
 
 class File(NamedTuple):
-    """A file of a corpus: its full path, and the name that no other file of the corpus has in ids."""
+    """A file of a corpus: its full path, and a short name, unique in the corpus, with which its ids begin."""
 
     path: str
     name: str
@@ -45,8 +45,8 @@ class Shard(NamedTuple):
     A part of a corpus.
 
     Attributes:
-        files: one of Parquet or JSONL, or some text files.
-        first, end: rows of Parquet; bytes of JSONL, in which lines begin; 0 for text files.
+        files: one Parquet or JSONL file, or several text files.
+        first, end: rows of a Parquet file, or bytes of a JSONL file, between which lines begin; 0 for text files.
     """
 
     files: tuple[File, ...]
@@ -56,16 +56,16 @@ class Shard(NamedTuple):
 
 def find_files(sources: Sequence[str | Path], out: Path | None = None) -> list[File]:
     """
-    The files that are given, and those in folders and below, without hidden ones and what `lion embed` wrote; each
-    once.
+    Return the given files and those in the given folders and their subfolders, each once. Hidden files and files that
+    `lion embed` wrote are left out.
 
     Args:
         sources: files and folders.
-        out: folder of the job, which is left out even if it is a source, as `corpus/*` makes it.
+        out: folder of the job, which is left out even if it is a source (as with `corpus/*`).
 
     Raises:
-        FileNotFoundError: if a source is neither.
-        ValueError: if there is nothing to read.
+        FileNotFoundError: if a source is neither a file nor a folder.
+        ValueError: if a given file is of another kind, or there is nothing to read.
     """
     kinds = (*PARQUET, *LINES, *TEXT_FILES)
     found: dict[Path, str] = {}
@@ -92,7 +92,7 @@ def find_files(sources: Sequence[str | Path], out: Path | None = None) -> list[F
 
 
 def distinct_names(names: dict[Path, str]) -> dict[Path, str]:
-    """Names of files by their full paths; those that are there twice with as many folders in front as it takes."""
+    """Make the names of files, by their full paths, unique: equal names get parent folders in front."""
     while True:
         counts = Counter(names.values())
         longer = {
@@ -107,10 +107,10 @@ def distinct_names(names: dict[Path, str]) -> dict[Path, str]:
 
 def make_shards(files: Sequence[File], columns: Columns, shard_bytes: int) -> list[Shard]:
     """
-    Divide a corpus into parts of about `shard_bytes` of text. The same files always give the same shards.
+    Split a corpus into shards of about `shard_bytes` bytes of text. The same files always give the same shards.
 
     Raises:
-        ValueError: if a Parquet file has no column of texts under that name.
+        ValueError: if a Parquet file has no column of strings named `columns.text`.
     """
     shards, texts, size = [], [], 0
     for file in files:
@@ -132,7 +132,7 @@ def make_shards(files: Sequence[File], columns: Columns, shard_bytes: int) -> li
 
 
 def rows_of_shards(path: Path, columns: Columns, shard_bytes: int) -> Iterator[tuple[int, int]]:
-    """The first row and the one behind the last of each shard of a Parquet file, none over two row groups."""
+    """Yield the first row of each shard of a Parquet file and the one behind its last, within one row group."""
     with pq.ParquetFile(path) as file:
         schema, about = file.schema_arrow, file.metadata
         if columns.text not in schema.names or not is_text(schema.field(columns.text).type):
@@ -150,18 +150,18 @@ def rows_of_shards(path: Path, columns: Columns, shard_bytes: int) -> Iterator[t
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether values of a type are strings."""
+    """Return whether values of a type are strings."""
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
 def read_shard(shard: Shard, columns: Columns) -> Iterator[Text]:
     """
-    The texts of a shard; those without a letter or sign are left out. A text without an id gets the name of its file,
-    and of Parquet its row, of JSONL the byte at which its line begins. Single surrogates become U+FFFD.
+    Yield the texts of a shard, without blank ones. A text without an id gets the name of its file, followed by its row
+    (Parquet) or the byte at which its line begins (JSONL). Single surrogates become U+FFFD.
 
     Raises:
-        ValueError: if a line of JSONL is no object with a text, or a file is no text.
+        ValueError: if a line of JSONL is not an object with a text, or a file is not a text file.
     """
     for file in shard.files:
         path = Path(file.path)
@@ -194,7 +194,7 @@ def rows_of_parquet(path: Path, shard: Shard, columns: Columns) -> Iterator[tupl
 
 
 def lines_of_jsonl(path: Path, shard: Shard, columns: Columns) -> Iterator[tuple[int, dict]]:
-    """Lines that begin in a shard, with the bytes at which they do."""
+    """Yield the objects in lines that begin in a shard, each with the byte at which its line begins."""
     with path.open("rb") as file:
         if shard.first:
             file.seek(shard.first - 1)

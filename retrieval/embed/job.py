@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Work that is done once: each shard of a corpus becomes one Parquet file, which is there as a whole or not at all.
-Whoever dies, what is missing is made again, and nothing twice.
+Jobs that encode a corpus. Each shard becomes one Parquet file, which appears only when it is complete. If a worker
+dies, the shards without a file are encoded again, and no others.
 """
 
 import json
@@ -23,22 +23,22 @@ from ..sources import hash_of_model
 from .corpus import MANIFEST, Columns, Shard, Text, find_files, make_shards, read_shard
 
 
-CUT = "cut_tokens"  # the column with the number of tokens of a passage that the encoder did not read
+CUT = "cut_tokens"  # column: how many tokens of a passage the encoder did not read
 
 
 @dataclass(frozen=True)
 class Job:
     """
-    What workers need to know.
+    The settings of a job, which each worker gets.
 
     Attributes:
-        shards: of the corpus.
-        folder: for the files, which all workers see.
-        model: as `load_encoder` takes it.
-        columns: of the corpus.
-        one_pass: whether a text is read in one pass, and not passage by passage.
-        whole_texts: whether each text is one passage.
-        with_text: whether passages are written beside their vectors.
+        shards: the parts of the corpus.
+        folder: where files are written; all workers must see it.
+        model: the encoder, as `load_encoder` takes it.
+        columns: names of the columns of the corpus.
+        one_pass: encode each text in one pass, instead of passage by passage.
+        whole_texts: encode each text as one passage.
+        with_text: write passages beside their vectors.
     """
 
     shards: Sequence[Shard]
@@ -50,11 +50,11 @@ class Job:
     with_text: bool
 
     def part(self, number: int) -> Path:
-        """The file of a shard."""
+        """Return the path of the file of a shard."""
         return self.folder / f"part-{number:06}.parquet"
 
     def missing(self) -> list[int]:
-        """Numbers of the shards that have no file."""
+        """Return the numbers of the shards that have no file."""
         return [number for number in range(len(self.shards)) if not self.part(number).is_file()]
 
 
@@ -70,7 +70,11 @@ def begin_job(
     shard_bytes: int = 1_000_000,
 ) -> Job:
     """
-    A new job, or the rest of one that was stopped.
+    Start a job, or resume one that was stopped. Arguments are as in `Job`.
+
+    Args:
+        sources: files and folders of the corpus.
+        shard_bytes: about how many bytes of text a shard has.
 
     Raises:
         FileNotFoundError, ValueError: if there is nothing to read, or the folder has vectors of other files, of
@@ -95,7 +99,7 @@ def begin_job(
         "with_text": with_text,
         "shard_bytes": shard_bytes,
     }
-    if any(folder.glob("part-*.parquet")):  # else a call failed before the first vector, and nothing is kept of it
+    if any(folder.glob("part-*.parquet")):  # without vectors there is nothing to resume
         before = json.loads(manifest.read_text(encoding="utf-8"))
         if other := [name for name, value in settings.items() if before.get(name) != value]:
             raise ValueError(
@@ -109,14 +113,14 @@ def begin_job(
 
 
 class Worker:
-    """Makes the files of shards. Loads the encoder."""
+    """Loads the encoder, and writes the files of shards."""
 
     def __init__(self, job: Job):
         self.job, self.encoder = job, SentenceEncoder(load_encoder(job.model), in_pieces=not job.one_pass)
         self.size = self.encoder.encode_texts(["size"]).shape[1]
 
     def make(self, number: int) -> int:
-        """Write the file of a shard, unless it is there; returns the number of its passages."""
+        """Write the file of a shard, unless it exists. Returns the number of its passages."""
         path = self.job.part(number)
         if not path.is_file():
             table = self.table(read_shard(self.job.shards[number], self.job.columns))
@@ -125,7 +129,7 @@ class Worker:
         return pq.read_metadata(path).num_rows
 
     def table(self, texts: Iterable[Text]) -> pa.Table:
-        """The ids, passages and vectors of texts."""
+        """Encode texts. Returns a table with a row for each passage: id, passage, first, end, cut_tokens, vector."""
         find = (lambda text: [(0, len(text))]) if self.job.whole_texts else split_passages
         ids, documents = [], []
         for own, name, text in texts:
@@ -153,7 +157,7 @@ class Worker:
 
 
 def work(job: Job) -> Iterator[int]:
-    """Make what is missing in this process; yields the number of passages of each file."""
+    """Encode the missing shards in this process. Yields the number of passages of each file."""
     missing = job.missing()
     worker = Worker(job) if missing else None
     for number in missing:
@@ -162,8 +166,8 @@ def work(job: Job) -> Iterator[int]:
 
 def work_on_cluster(job: Job) -> Iterator[int]:
     """
-    `work`, by as many workers as a Ray cluster has CPUs: the one that `RAY_ADDRESS` or this machine has, else a new
-    one on this machine. Ray starts a worker that died again, and gives its shard to another.
+    Do `work` on a Ray cluster, with a worker for each CPU: on the cluster of `RAY_ADDRESS` or of this machine, else on
+    a new one on this machine. Ray restarts workers that die, and gives their shards to others.
     """
     import ray
 
@@ -189,8 +193,7 @@ def work_on_cluster(job: Job) -> Iterator[int]:
 
 
 def finish(job: Job) -> tuple[int, int, Cut]:
-    """Delete what killed processes left; returns the numbers of files and passages of a job that is done, and what
-    the encoder did not read."""
+    """Delete what killed processes left. Returns the number of files and of passages, and what was not read."""
     for path in job.folder.glob("_part-*"):
         path.unlink(missing_ok=True)
     passages, cut = 0, Cut()

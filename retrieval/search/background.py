@@ -1,10 +1,10 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-A process in the background that keeps an encoder between two calls of `lion search`, behind a Unix socket.
+A background process that keeps the encoder of `lion search` loaded between calls, and listens on a Unix socket.
 
-Importing torch and sentence-transformers takes some ten seconds of a CPU core, and reading nothing anew takes none. So
-the first call starts the process, later ones ask it, and it ends when nobody has asked for some minutes. This module
-imports the standard library only.
+Importing torch and sentence-transformers takes about ten seconds of a CPU core; a query alone takes almost none. So
+the first call starts the process, later calls ask it, and it ends after some minutes without requests. This module
+imports only the standard library.
 """
 
 import contextlib
@@ -28,22 +28,22 @@ from ..memory import keep_freed_memory
 from ..sources import base_of_adapter, files_of_model
 
 
-START_SECONDS = 30  # until the process listens; it loads the encoder later
+START_SECONDS = 30  # time for the process to listen; it loads the encoder later
 
 
 class BackgroundError(OSError):
-    """The process cannot be started, or ended before it had answered."""
+    """The background process could not be started, or ended before it answered."""
 
 
 def is_possible() -> bool:
-    """Whether this system has Unix sockets."""
+    """Return whether this system has Unix sockets."""
     return hasattr(socket, "AF_UNIX")
 
 
 def socket_path(model: str, base: str | None) -> Path:
     """
-    Where the process for a model, and the base that it changes, listens: in a folder that only this user can open.
-    Another version of this package, another Python or other times of the model's files are another process.
+    Return the socket of the process for a model (`base`: of an adapter), in a folder that only this user can open. The
+    name depends on the version of this package, the Python and the state of the model's files.
 
     Raises:
         BackgroundError: if the folder belongs to somebody else.
@@ -62,23 +62,23 @@ def socket_path(model: str, base: str | None) -> Path:
 
 def ask(model: str, request: dict, keep_minutes: float) -> Iterator[dict]:
     """
-    Send a request to the process of a model, which is started if it does not run.
+    Send a request to the background process of a model. If none runs, start one.
 
     Args:
         model: a full path, or a name on the Hub.
-        request: of `Searcher.answers`.
-        keep_minutes: after how many minutes without a request a new process ends.
+        request: as `Searcher.answers` takes it.
+        keep_minutes: a new process ends after this many minutes without a request.
 
     Yields:
-        What `Searcher.answers` does.
+        The events of `Searcher.answers`.
 
     Raises:
         BackgroundError: if the process ends before its last answer.
-        ValueError: what the process raised; its message is for people.
+        ValueError: if the process raises an error, with its message.
     """
-    base = base_of_adapter(model)  # seen from the current folder, which the process does not have
+    base = base_of_adapter(model)  # may be relative to the current folder, and the process has another one
     path = socket_path(model, base)
-    for attempt in (1, 2):  # it may end, because nobody has asked, just when it is found
+    for attempt in (1, 2):  # an idle process may end just after it is found
         with connected(path, model, base, keep_minutes) as connection:
             is_empty = True
             with contextlib.suppress(ConnectionError), connection.makefile("rw", encoding="utf-8") as stream:
@@ -102,7 +102,7 @@ def log_of(path: Path) -> Path:
 
 
 def connected(path: Path, model: str, base: str | None, keep_minutes: float) -> socket.socket:
-    """A connection to the process that listens at a path, or to a new one."""
+    """Connect to the process that listens at a path, or start one."""
     process, stop = None, time.monotonic() + START_SECONDS
     while True:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -116,7 +116,7 @@ def connected(path: Path, model: str, base: str | None, keep_minutes: float) -> 
             with log_of(path).open("w") as log:
                 options = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "cwd": path.parent}
                 process = subprocess.Popen(command, start_new_session=True, **options)
-        # Another call may have started one at the same time: then this one ends, and that one answers.
+        # If two calls start a process at the same time, one process ends, and the other one answers both.
         if time.monotonic() > stop or process.poll() not in (None, 0):
             raise BackgroundError(f"the process in the background does not start: see {log_of(path)}.")
         time.sleep(0.05)
@@ -139,12 +139,13 @@ class Handler(socketserver.StreamRequestHandler):
 
 class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     """
-    Serves a `Searcher` until nobody has asked for some seconds.
+    Serves a `Searcher`, and ends after some seconds without a request.
 
     Args:
-        path: of the socket.
-        searcher: one thread at a time runs in it; a search gives way to others after each batch.
-        keep_seconds: until the end, and how long a search goes on at most whose client has gone.
+        path: path of the socket.
+        searcher: used by one thread at a time; searches take turns after each batch.
+        keep_seconds: time without requests after which the server ends, and the longest time that a search goes on
+            after its client has gone.
     """
 
     daemon_threads = True
@@ -153,7 +154,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         super().__init__(path, Handler)
         self.searcher, self.keep_seconds = searcher, keep_seconds
         self.turn, self.counts = threading.Lock(), threading.Condition()
-        self.running, self.left, self.last = 0, 0, time.monotonic()  # requests, and those whose clients have gone
+        self.running, self.left, self.last = 0, 0, time.monotonic()  # requests, those without client, end of the last
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
@@ -168,8 +169,8 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
     def events(self, request: dict) -> Iterator[dict]:
         """
-        Events of the searcher; an error is the last one. What was read is saved if it is closed, and no other request
-        adds vectors meanwhile.
+        Yield the events of the searcher; an error is the last one. If the iterator is closed, the searcher saves what
+        was read, while no other request adds vectors.
         """
         answers = self.searcher.answers(request)
         try:
@@ -193,8 +194,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
     def read_on(self, events: Iterator[dict]) -> None:
         """
-        Read what is left for one who has gone, while nobody asks, and no longer than the process is kept without
-        requests.
+        Go on reading for a client that has gone, while there are no other requests, for at most `keep_seconds`.
         """
         stop = time.monotonic() + self.keep_seconds
         with self.counts:
@@ -211,21 +211,21 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
                 self.left -= 1
 
     def service_actions(self) -> None:
-        """Called by `serve_forever` twice a second."""
+        """End the server if it is idle. `serve_forever` calls this twice a second."""
         with self.counts:
             is_over = not self.running and time.monotonic() - self.last > self.keep_seconds
         if is_over:
-            Path(self.server_address).unlink(missing_ok=True)  # so that nobody comes any more
+            Path(self.server_address).unlink(missing_ok=True)  # no new connections
             threading.Thread(target=self.shutdown).start()
 
 
 def main() -> None:
-    """The process: `python -m retrieval_lion.search.background SOCKET MODEL BASE MINUTES`."""
+    """Run the process: `python -m retrieval_lion.search.background SOCKET MODEL BASE MINUTES`."""
     path, model, base, minutes = sys.argv[1:]
     keep_freed_memory()
 
     class Lazy:
-        """A `Searcher` that is imported by the first request, so that an error of it reaches who asked."""
+        """Makes a `Searcher` at the first request, so that errors of importing and loading reach the client."""
 
         searcher = None
 
@@ -238,7 +238,7 @@ def main() -> None:
                 yield from self.searcher.answers(request)
             except Exception:
                 if self.searcher is None or self.searcher.encoder is None:
-                    server.keep_seconds = 0  # nothing is loaded that the next call could use
+                    server.keep_seconds = 0  # no encoder is loaded: end the process
                 raise
 
     import fcntl
@@ -246,9 +246,9 @@ def main() -> None:
     with open(f"{path}.lock", "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # another one runs, or begins
+        except OSError:  # another process runs or starts
             return
-        Path(path).unlink(missing_ok=True)  # of one that was killed
+        Path(path).unlink(missing_ok=True)  # left by a killed process
         with Server(path, Lazy(), 60 * float(minutes)) as server:
             server.serve_forever()
 

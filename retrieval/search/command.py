@@ -1,8 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The command `lion search`: the passages of your files, or of a package's documentation, that are nearest to a query.
+The command `lion search`: find the passages of files, or the docstrings of a package, that are nearest to a query.
 
-Only what answers a request imports torch: see background.py.
+Only the process that answers requests imports torch: see background.py.
 """
 
 import argparse
@@ -27,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "words",
         nargs="*",
         metavar="FOLDER query",
-        help="the folder to search, with what is below it, "
-        "and what to look for; without a query, lines of the standard input are queries",
+        help="folder to search (subfolders included), and the query; "
+        "without a query, each line of the standard input is one",
     )
     parser.add_argument(
         "--package",
@@ -37,26 +37,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--model",
-        help="folder of a sentence encoder, or of an adapter of PEFT for one, or a name on "
-        "the Hub (default: the checkpoint in a clone of the repository, else all-MiniLM-L6-v2)",
+        help="folder of a sentence encoder or of a PEFT adapter, or a name on the Hub "
+        "(default: the checkpoint in a clone of the repository, else all-MiniLM-L6-v2)",
     )
-    parser.add_argument("--top", type=int, default=5, help="answers to show (default: %(default)s)")
+    parser.add_argument("--top", type=int, default=5, help="number of answers to show (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print a JSON object for each query")
     parser.add_argument(
-        "--seconds", type=float, help="stop reading after so many; the next call goes on (default: read everything)"
+        "--seconds", type=float, help="stop reading after this time; the next call goes on (default: read everything)"
     )
     parser.add_argument(
         "--one_pass",
         action="store_true",
-        help="read each text in one pass, with an encoder that was trained for it, and not passage by passage",
+        help="encode each text in one pass instead of passage by passage, for encoders that were trained for it",
     )
-    parser.add_argument("--cache_dir", type=Path, help="where vectors are kept (default: the user's cache)")
+    parser.add_argument("--cache_dir", type=Path, help="folder for vectors (default: the user's cache)")
     parser.add_argument(
         "--keep_minutes",
         type=float,
         default=15,
-        help="how long a process in the background keeps the "
-        "encoder for the next query; 0 starts none (default: %(default)s)",
+        help="how long a background process keeps the encoder loaded; 0 starts no process (default: %(default)s)",
     )
 
 
@@ -91,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
                 show(query, itertools.chain([first], events), args.json)
         except KeyboardInterrupt:
             goes_on = "the next call goes on from there"
-            if is_in_background:  # for how long, the process was told by the call that started it
+            if is_in_background:  # for as long as the call that started the process told it
                 most = "" if args.seconds is None else f", for {args.seconds:g} seconds at most"
                 goes_on = f"reading goes on in the background{most}"
             say(f"What was read is kept; {goes_on}.")
@@ -100,9 +99,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def show(query: str, events: Iterable[dict], as_json: bool) -> None:
-    """
-    Print the answers to a query, and on the standard error what happens until then.
-    """
+    """Print the answers to a query. Messages and progress go to the standard error."""
     from tqdm import tqdm
 
     with contextlib.ExitStack() as stack:
@@ -136,8 +133,8 @@ def say(line: str) -> None:
 
 def lines_of(query: str, answers: list[dict]) -> Iterator[str]:
     """
-    The query; of each answer the score, the place, and the nearest line, with the document's name if the place does
-    not say it.
+    Yield the query, then for each answer its score, place and nearest line, with the document's name if neither place
+    nor line shows it.
     """
     yield f"  {query}"
     width = max((len(answer["place"]) for answer in answers), default=0)
@@ -148,21 +145,21 @@ def lines_of(query: str, answers: list[dict]) -> Iterator[str]:
 
 
 def shown(line: str) -> str:
-    """A line, or as much of it as fits into a line of the answers."""
+    """Shorten a line to `WIDTH` characters."""
     line = " ".join(line.split())
     short = textwrap.shorten(line, WIDTH, placeholder=" …")
     return short if len(short) > WIDTH // 2 or len(line) <= WIDTH else f"{line[: WIDTH - 2]} …"  # few spaces
 
 
 def asked_queries() -> Iterator[str]:
-    """The lines of the standard input, to an empty one or its end; asked for if it is a terminal."""
+    """Yield the lines of the standard input up to an empty one or the end, with a prompt if it is a terminal."""
     prompt = "\nquery (empty to end): " if sys.stdin.isatty() else ""
     with contextlib.suppress(EOFError):
         yield from iter(lambda: input(prompt).strip(), "")
 
 
 def default_cache() -> Path:
-    """The user's folder for what can be made again."""
+    """Return the folder for vectors in the user's cache."""
     from platformdirs import user_cache_path
 
     return user_cache_path("lion", appauthor=False) / "search"

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""An index of documents, which reads those that have changed, and answers to queries."""
+"""An index of documents: encodes those that have changed, and finds the passages nearest to a query."""
 
 import contextlib
 import re
@@ -16,13 +16,13 @@ from ..encoders import SentenceEncoder
 from .vectors import MemoryVectors, SavedVectors
 
 
-SIGNS = " #=-~*`"  # of headings
+SIGNS = " #=-~*`"  # that mark headings
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 WORD = re.compile(r"\w+")
 
 
 class Answer(NamedTuple):
-    """A passage, its document and place, and its cosine to the query."""
+    """A passage, its document and place, and its cosine similarity to the query."""
 
     score: float
     document: str
@@ -35,9 +35,8 @@ class Index:
     Documents, and the vectors of those that have been read.
 
     Args:
-        documents: what to search, in the order in which it is read. Those with the same name and text, in several
-            places, are read once.
-        vectors: those that are kept; of what is not among the documents they are removed.
+        documents: what to search, in reading order. Copies (same name and text in several places) are read once.
+        vectors: vectors of earlier searches; those of other documents are removed.
     """
 
     def __init__(self, documents: Iterable[Document], vectors: MemoryVectors | SavedVectors):
@@ -50,26 +49,26 @@ class Index:
             vectors.remove(key)
 
     def missing(self) -> list[Document]:
-        """What has not been read; of several copies the first."""
+        """Return the documents that have not been read, only the first of several copies."""
         return [copies[0] for key, copies in self.copies.items() if key not in self.vectors.keys]
 
     def count(self, documents: Iterable[Document]) -> int:
-        """How many passages documents have, together with their copies."""
+        """Count the passages of documents and of their copies."""
         return sum(len(document.spans) * len(self.copies[self.keys[document]]) for document in documents)
 
     def passages(self) -> tuple[int, int]:
-        """How many passages have been read, and how many there are."""
+        """Return how many passages have been read, and how many there are."""
         every = sum(len(document.spans) for document in self.keys)
         return every - self.count(self.missing()), every
 
     def read(self, encoder: SentenceEncoder, query: str = "") -> Iterator[tuple[int, int]]:
         """
-        Read what has not been read; documents with words of the query first, if one is given. Yields after each batch
+        Read what has not been read. If a query is given, documents with its words come first. Yields after each batch
         how many passages have been read, and how many there are.
         """
         done, every = self.passages()
         for batch in batches(by_words(query, self.missing())):
-            unread = [x for x in batch if self.keys[x] not in self.vectors.keys]  # others are read meanwhile
+            unread = [x for x in batch if self.keys[x] not in self.vectors.keys]  # other requests may have read some
             if unread:
                 for document, vectors in zip(unread, encoder.encode_documents(unread), strict=True):
                     self.vectors.add(self.keys[document], vectors)
@@ -80,8 +79,8 @@ class Index:
         self, encoder: SentenceEncoder, query: str = "", seconds: float | None = None
     ) -> Iterator[tuple[int, int]]:
         """
-        Read, and save after each batch and at the end, also if the iterator is closed or an error ends it. No new
-        batch begins after so many seconds. Yields as `read` does.
+        `read`, and save the vectors after each batch and at the end, even if it is closed or an error occurs.
+        After `seconds` no new batch begins.
         """
         begin = time.monotonic()
         try:
@@ -94,17 +93,17 @@ class Index:
             self.vectors.save()
 
     def search(self, query: Tensor, top: int = 5) -> list[Answer]:
-        """The passages nearest to the vector of a query, of those that have been read, the best first."""
+        """Return the passages nearest to a query's vector `(size,)` among those that have been read, best first."""
         answers = []
         for score, key, n in self.vectors.search(query, top):
-            # A key may be of another index with these vectors, made before a file was changed.
+            # Another index with the same vectors may have keys that this one lacks, from before a file was changed.
             for name, text, spans, places in self.copies.get(key, ()):
                 answers.append(Answer(score, name, places[n], text[slice(*spans[n])]))
         return answers[:top]
 
 
 def by_words(query: str, documents: list[Document]) -> list[Document]:
-    """Documents with words of a query before others, the best by BM25 first; otherwise in their order."""
+    """Sort documents: those with words of a query first, the best by BM25, then the others in their order."""
     words = WORD.findall(without_surrogates(query))
     if not words:
         return documents
@@ -123,8 +122,8 @@ def by_words(query: str, documents: list[Document]) -> list[Document]:
 
 def nearest_line(encoder: SentenceEncoder, query: Tensor, answer: Answer) -> tuple[str, str]:
     """
-    The sentence of a passage, or the part of it in one line of the file, that is nearest to the query, and its place.
-    Of a docstring it is the first line.
+    Return the sentence of a passage that is nearest to the query, or the part of it in one line of the file, and its
+    place. For a docstring this is the first line.
     """
     lines = [line for line in enumerate(answer.text.split("\n")) if line[1].strip(SIGNS) not in ("", answer.document)]
     if not lines:

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What answers the requests of `lion search`: an encoder, and the indices of the folders that it has read."""
+"""Answer the requests of `lion search` with an encoder, and with indexes of the folders that it has read."""
 
 import hashlib
 import time
@@ -14,16 +14,16 @@ from .index import Index, nearest_line
 from .vectors import SavedVectors
 
 
-FIRST_ANSWER = 10.0  # seconds, after which answers from what has been read are given, while reading goes on
-TICK = 2 * 10**9  # nanoseconds between two times of a file, at most: FAT has every other second
+FIRST_ANSWER = 10.0  # seconds, after which first answers are shown while reading goes on
+TICK = 2 * 10**9  # nanoseconds: the coarsest resolution of file times, that of FAT
 
 
 class Texts:
     """
-    The documents in a folder or of a package, of which only those files are opened again that have changed.
+    The documents in a folder or of a package. Only files that have changed are read again.
 
     Args:
-        folder: to search with what is below it, if `package` is `None`.
+        folder: the folder to search, with its subfolders, if `package` is `None`.
         package: an import name, or `STANDARD_LIBRARY`.
     """
 
@@ -33,7 +33,7 @@ class Texts:
 
     def documents(self) -> tuple[list[Document], list[str]]:
         """
-        What to read, the outermost names first, and why files were left out.
+        Return the documents, outermost names first, and the reasons why files were left out.
 
         Raises:
             FileNotFoundError, ValueError: if there is nothing to search.
@@ -46,7 +46,7 @@ class Texts:
                 if before.get(file, ((), [], None))[0] == state:
                     self.found[file] = before[file]
                 else:
-                    # Within a tick of the disk's clock it can change again and keep its times: read it next time, too.
+                    # A file that has just changed can change again and keep its times: read it next time, too.
                     is_certain = max(state[1:3]) < now - TICK
                     self.found[file] = (state if is_certain else (), list(documents_of(file, root)), None)
             except (ValueError, OSError) as error:
@@ -60,7 +60,7 @@ class Texts:
 
 class Searcher:
     """
-    Answers requests with one encoder, which is loaded by the first.
+    Answers requests with one encoder, which the first request loads.
 
     Args:
         model, base: as `load_encoder` takes them.
@@ -73,19 +73,19 @@ class Searcher:
 
     def answers(self, request: dict) -> Iterator[dict]:
         """
-        Read what has not been read, and answer.
+        Read what has not been read, and answer a query.
 
         Args:
-            request: `query` (may be empty: nothing but reading), `folder` or `package`, `top`, `seconds` or `None`,
-                `one_pass` and `cache_dir`.
+            request: a dict of `query` (if empty, nothing is answered), `folder` or `package`, `top`, `seconds` (or
+                `None`), `one_pass` and `cache_dir`.
 
         Yields:
-            Dicts with one key, and a last one with two: `message` to show, `progress` (passages that have been read,
-            and all), `first` (answers from what has been read after `FIRST_ANSWER` seconds), and at the end `answers`
-            with `progress`. An answer is a dict of `score`, `document`, `place`, `text` and `line`, the nearest line.
+            Events, dicts with one key: `message` (to show), `progress` (the number of passages that have been read,
+            and of all) or `first` (answers after `FIRST_ANSWER` seconds). The last event has `answers` and `progress`.
+            An answer is a dict of `score`, `document`, `place`, `text` and `line` (the nearest line).
 
         Raises:
-            ValueError, OSError, ImportError: whose message is for people.
+            ValueError, OSError, ImportError: with a message for users.
         """
         begin = time.monotonic()
         folder, package = request["folder"], request["package"]
@@ -102,7 +102,7 @@ class Searcher:
         if self.encoder is None:
             self.encoder = load_encoder(self.model, base=self.base)
         encoder = SentenceEncoder(self.encoder, in_pieces=not request["one_pass"])
-        if encoder.in_pieces:  # then those with words of the query can be read first
+        if encoder.in_pieces:  # so that passages with words of the query can be read first
             documents = [piece for document in documents for piece in document.in_pieces()]
         index, query = Index(documents, vectors), request["query"]
         is_first_given = False
@@ -119,7 +119,7 @@ class Searcher:
 
 
 def best(query: str, index: Index, encoder: SentenceEncoder, top: int) -> list[dict]:
-    """The answers to a query, from what has been read."""
+    """Return the answers to a query among the passages that have been read."""
     (of_query,) = encoder.encode_queries([query])
     found = []
     for answer in index.search(of_query, top):

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Vectors of passages, in memory or in a database too, and the nearest to a query."""
+"""Vectors of passages, in memory and in a database, and the search for those nearest to a query."""
 
 import contextlib
 import shutil
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 
-LOCK_SECONDS = 60  # for which a process waits until another has saved
+LOCK_SECONDS = 60  # how long a process waits while another one saves
 TABLE = """
 PRAGMA page_size = 16384;
 CREATE TABLE IF NOT EXISTS documents (
@@ -21,7 +21,7 @@ CREATE TABLE IF NOT EXISTS documents (
 
 
 class MemoryVectors:
-    """Vectors of documents by their keys: one matrix, all of which is compared with a query."""
+    """Vectors of documents by their keys. A query is compared with all of them, in one matrix product."""
 
     def __init__(self):
         self.vectors: dict[str, Tensor] = {}
@@ -41,13 +41,13 @@ class MemoryVectors:
         self.matrix = None
 
     def search(self, query: Tensor, top: int) -> list[tuple[float, str, int]]:
-        """The most similar passages, the best first: cosine, key, and index of the passage in its document."""
+        """Return the passages most similar to a query `(size,)`, best first: cosine, key, index in the document."""
         if not self.vectors:
             return []
         if self.matrix is None:
             lengths = {key: len(rows) for key, rows in self.vectors.items()}
             self.matrix = torch.cat(list(self.vectors.values()))
-            self.vectors = dict(zip(lengths, self.matrix.split(list(lengths.values())), strict=True))  # its memory
+            self.vectors = dict(zip(lengths, self.matrix.split(list(lengths.values())), strict=True))  # views
             self.places = [(key, n) for key, length in lengths.items() for n in range(length)]
         best = (self.matrix @ query).topk(min(top, len(self.matrix)))
         return [(score, *self.places[n]) for score, n in zip(*map(Tensor.tolist, best), strict=True)]
@@ -55,16 +55,16 @@ class MemoryVectors:
 
 class SavedVectors(MemoryVectors):
     """
-    `MemoryVectors` that are also in a database of SQLite.
+    `MemoryVectors` that are also saved in an SQLite database.
 
-    Several processes may share the database: each saves what it added and removed, and takes in what others saved. A
-    process that is killed leaves what was saved before.
+    Several processes may share the database: each saves what it added and removed, and loads what others saved. If a
+    process is killed, what it saved before stays.
 
     Args:
-        path: of the database, without a suffix.
+        path: path of the database, without a suffix.
 
     Attributes:
-        note: why an index that was there is made anew; `None` if it is not.
+        note: why an existing index is made anew; `None` if it is not.
 
     Raises:
         OSError: if the database cannot be read.
@@ -75,7 +75,7 @@ class SavedVectors(MemoryVectors):
         self.file, self.note = path.with_suffix(".sqlite"), None
         self.added: dict[str, Tensor] = {}
         self.removed: set[str] = set()
-        self.last = 0  # number of the last row that was taken in
+        self.last = 0  # number of the last row that was loaded
         for other in path.parent.glob(f"{path.name}*"):
             if not other.name.startswith(self.file.name):
                 self.note = f"{path} is of another version of this package: the index is made anew."
@@ -99,10 +99,10 @@ class SavedVectors(MemoryVectors):
 
     def save(self) -> None:
         """
-        Write what was added and removed, in one transaction, and take in what other processes saved.
+        Write what was added and removed in one transaction, then load what other processes saved.
 
         Raises:
-            OSError: if the database cannot be written; then nothing of it is.
+            OSError: if the database cannot be written; then it does not change.
         """
         if not self.added and not self.removed:
             return
@@ -127,16 +127,16 @@ class SavedVectors(MemoryVectors):
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """The database. What is done is done as a whole, or not at all if an error ends it."""
+        """Yield the database. Changes are committed together, or rolled back if an error occurs."""
         try:
             with contextlib.closing(sqlite3.connect(self.file, timeout=LOCK_SECONDS)) as database, database:
                 database.executescript(TABLE)
                 yield database
-        except sqlite3.OperationalError as error:  # of the disk, or of the lock
+        except sqlite3.OperationalError as error:  # disk or lock
             raise OSError(f"{self.file}: {error}") from error
 
 
 def delete(path: Path) -> None:
-    """Delete a file or a folder, unless it lies on a disk that cannot be written."""
+    """Delete a file or a folder. Errors are ignored, as on a disk that cannot be written."""
     with contextlib.suppress(OSError):
         shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -15,7 +15,19 @@ def bench():
     return importlib.import_module("bench_forms")
 
 
-@pytest.mark.parametrize(("form", "chunk_size"), [("rnn", None), ("chunk", 16), ("chunk", 64), ("parallel", None)])
+@pytest.mark.parametrize(
+    ("form", "chunk_size"),
+    [
+        ("rnn", None),
+        ("chunk", 16),
+        ("chunk", 64),
+        ("pairs", 16),
+        ("pairs", 64),
+        ("keys", 16),
+        ("keys", 64),
+        ("parallel", None),
+    ],
+)
 def test_each_form_is_the_definition(bench, form, chunk_size):
     length = 100
     result, _ = bench.make_call(form, chunk_size, length)()

@@ -1,12 +1,15 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Tables of results: rows survive kills and other processes; the pages are what the tables say."""
 
+import hashlib
 import importlib
+import json
 import multiprocessing
 import re
 from pathlib import Path
 
 import pytest
+import torch
 
 
 ROOT = Path(__file__).parents[2]
@@ -135,6 +138,30 @@ def test_no_tables_no_pages(report, tmp_path):
     assert {name for name, table in report.TABLES.items() if table.make(report.reader(tmp_path)).strip()} == {
         name for name, table in report.TABLES.items() if not table.is_measured
     }
+
+
+def test_own_tables_are_for_papers_and_say_what_they_are_of(report, measure, tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "PICTURES", {})
+    case = {
+        "scale": "cpu",
+        "task": "mlm",
+        "stage": "equal steps",
+        "trial": 0,
+        "settings": "length=8 data=0123456789ab",
+    }
+    rows = [case | {"contestant": name, "test_score": 0.5} for name in ("LION-D", "softmax", "R&D_mixer")]
+    rows += [case | {"contestant": "LION-D", "test_score": 0.6}]
+    measure.append_rows(tmp_path / "real_text.csv", rows)
+    report.write_pages(tmp_path)
+    lines = (tmp_path / "latex" / "real_text.tex").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "% Equal steps:" and lines[1].startswith(r"\begin{tabular}{lr") and r"\toprule" in lines
+    cells = {line.split(" & ")[0].strip(): line.split(" & ")[1].strip() for line in lines if " & " in line}
+    assert cells[r"R\&D\_mixer"] == "50.0" and cells["LION-D"] == r"55.0 $\pm$ 7.1"
+    about = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
+    digest = hashlib.sha256((tmp_path / "real_text.csv").read_bytes()).hexdigest()
+    found = about["files"]["real_text.csv"]
+    assert (found["rows"], found["sha256"], found["data"]) == (4, digest, ["0123456789ab"])
+    assert found["torch"] == [torch.__version__] and re.fullmatch(r"[0-9a-f]{40}", about["commit"])
 
 
 def test_own_pages_have_what_was_measured_and_no_text_about_ours(report):

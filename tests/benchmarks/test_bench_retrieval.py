@@ -10,6 +10,9 @@ import torch
 from hub_checkpoints import text_checkpoint
 from sentence_transformers import SentenceTransformer
 from sklearn.metrics import ndcg_score
+from transformers import BertConfig, BertModel
+
+from modeling_lion import linearize
 
 
 @pytest.fixture
@@ -96,8 +99,24 @@ def test_pieces_make_the_scores(bench):
     query = torch.tensor([1.0, 0.0])
     one_good_piece, fair = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]), torch.tensor([[0.8, 0.6]])
     torch.testing.assert_close(bench.best_piece(query, [one_good_piece, fair]), torch.tensor([1.0, 0.8]))
+    torch.testing.assert_close(bench.best_pieces(query, [one_good_piece, fair], 2), torch.tensor([0.5, 0.8]))
     expected = torch.tensor([1 / 5**0.5, 0.8])
     torch.testing.assert_close(bench.mean_of_pieces(query, [one_good_piece, fair]), expected)
+
+
+def test_by_softmax_an_encoder_is_its_source(bench, tmp_path):
+    tokenizer = import_module("hub_checkpoints").text_tokenizer()
+    torch.manual_seed(0)
+    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    encoder = BertModel(BertConfig(vocab_size=len(tokenizer), initializer_range=0.5, **size), add_pooling_layer=False)
+    for name in ("source", "linear"):
+        encoder.save_pretrained(tmp_path / name)
+        tokenizer.save_pretrained(tmp_path / name)
+        encoder = encoder if name == "linear" else linearize(encoder, exact_length=8, window=2, positions="cyclic")
+    rows = [list(range(5, 45)), list(range(9, 20))]
+    source = bench.load_encoder(str(tmp_path / "source"))(rows)
+    torch.testing.assert_close(bench.load_encoder(str(tmp_path / "linear"), "sdpa")(rows), source)
+    assert (bench.load_encoder(str(tmp_path / "linear"))(rows) - source).abs().max() > 1e-3
 
 
 @pytest.fixture
@@ -121,7 +140,7 @@ def test_retrieval_runs_and_reports(retrieve, tmp_path):
     retrieve("LION")
     rows = retrieve("LION")  # goes on, and finds everything done
     of_method = {row["method"]: row for row in rows if row["min_tokens"] == 1024}
-    assert len(rows) == 2 * len(of_method) == 2 * 8
+    assert len(rows) == 2 * len(of_method) == 2 * 9
     assert all(0 <= row["ndcg"] <= 1 and row["seconds"] > 0 and row["candidates"] == 3 for row in rows)
     assert of_method["first 4096"]["ndcg"] == of_method["whole"]["ndcg"]
     assert of_method["first 4096"]["seconds"] == of_method["whole"]["seconds"]  # nothing was cut off
@@ -133,7 +152,7 @@ def test_retrieval_runs_and_reports(retrieve, tmp_path):
 @pytest.mark.filterwarnings("ignore:.*bfloat16.*")  # a CPU without products in it says so
 def test_retrieval_of_encoders_that_are_trained_for_it(retrieve, bench, tmp_path):
     rows = retrieve("LION trained on pieces", "LION trained on whole documents")
-    assert {row["method"] for row in rows} == {"256, mean", "256, best", "first 256", "whole"}
+    assert {row["method"] for row in rows} == {"256, mean", "256, best", "256, best three", "first 256", "whole"}
     pairs = {}
     for name, tokens in (("pieces", bench.PIECE), ("whole-documents", bench.TRAINING_TOKENS)):
         (folder,) = (tmp_path / "trained").glob(f"LION-trained-on-{name}-{rows[0]['weights']}")

@@ -2,6 +2,7 @@
 """The search of learning rates on real data: equal for all, resumable, and told beside what was published."""
 
 import importlib
+import re
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -66,6 +67,42 @@ def test_image_models_have_equal_parameters(images, rate_search, scale, task, tm
     monkeypatch.setattr(rate_search, "count", lambda name, *args: 103 if name == "LION-LIT" else 100)
     with pytest.raises(ValueError, match="parameters differ by more than 2%"):
         search.check_parameters(["LION-LIT"])
+
+
+def test_a_search_may_be_shorter(images, rate_search, tmp_path, monkeypatch, capsys):
+    words = ["--scale", "quick", "--output_dir", str(tmp_path), "--steps", "2", "--trials", "2", "--seeds", "4", "5"]
+    args = arguments(images, rate_search, *words)
+    experiment = images.SCALES["quick"]["7x7"]
+    search = images.ImageSearch("7x7", experiment, images.load_data(some_images(), some_images(), experiment), args)
+    assert search.make("LION", 1)[1].steps == 2
+    trained = []
+
+    def train(name, stage, number, seed):
+        trained.append((stage, number, seed))
+        case = {"contestant": name, "stage": stage, "trial": number, "seed": seed}
+        append_rows(search.path, [search.about | case | {"validation_accuracy": number / 9, "validation_loss": 1.0}])
+
+    monkeypatch.setattr(search, "train", train)
+    told = "7x7: trainings to come with equal steps: "
+    assert rate_search.what_comes(search, ["softmax", "LION"]) == f"{told}4 of softmax, 4 of LION."
+    search.equal_steps("LION")
+    assert trained == [("trial", 0, 0), ("trial", 1, 0), ("equal steps", 1, 4), ("equal steps", 1, 5)]
+    assert rate_search.what_comes(search, ["LION"]) == f"{told}none."
+    command = search.fit({"contestant": "LION", "stage": "trial", "seed": 0}, *search.make("LION", 0))["command"]
+    assert command.endswith("--tasks 7x7 --contestants 'LION' --steps 2")
+    for words, message in ((["--seeds", "0"], "with which trials choose"), (["--steps", "0"], "no number from 1 on")):
+        with pytest.raises(SystemExit):
+            arguments(images, rate_search, *words)
+        assert message in capsys.readouterr().err
+
+
+def test_how_long_trainings_took_is_told(images, rate_search, tmp_path):
+    args = arguments(images, rate_search, "--output_dir", str(tmp_path), "--steps", "156")
+    experiment = images.SCALES["cpu"]["7x7"]
+    search = images.ImageSearch("7x7", experiment, images.load_data(some_images(), some_images(), experiment), args)
+    told = rate_search.what_comes(search, ["LION"])
+    low, high = map(float, re.search(r"7 of LION; .* took (.*) to (.*) minutes", told).groups())
+    assert 0.1 < low < high < 2
 
 
 def test_one_field_changes_at_what_was_chosen_for_lion(images, rate_search, tmp_path, monkeypatch):

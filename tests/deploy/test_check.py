@@ -69,7 +69,7 @@ def test_models_without_a_mistake(kind, tmp_path, capsys):
         folder = tmp_path / "encoder"
     code, found = check(capsys, folder)
     assert code == 0, failed(found)
-    assert found["long texts"]["detail"].startswith(f"cut at {128 if kind == 'LION' else 64} tokens without a word")
+    assert found["long texts"]["detail"].startswith(f"cut at {128 if kind == 'LION' else 64} tokens without a warning")
     assert found["padded right"]["error"] < 1e-5
     assert found["kernels and dtypes" if kind == "LION" else "bfloat16"]["error"] > 1e-4
     assert ("prompts" in found) is (kind == "sentence encoder")

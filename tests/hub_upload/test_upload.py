@@ -23,7 +23,7 @@ from sentence_transformers.sentence_transformer.modules import Dense, Pooling, T
 from transformers import BertConfig, BertModel, Trainer, TrainingArguments
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
-from modeling_lion.loading import explain_damaged_weights
+from modeling_lion.pretrained import explain_damaged_weights
 
 
 RESULTS = [{"dataset": {"id": "zoo/roars", "task_id": "default"}, "value": 91.5, "notes": "fine-tuned"}]

@@ -159,7 +159,7 @@ def test_linear_parts_come_back_linear(name, parts, tmp_path):
     exact = auto.from_pretrained(tmp_path, attn_implementation="sdpa").eval()
     assert torch.equal(outputs(exact), before)
     # Never softmax in silence.
-    with pytest.raises(ValueError, match="has no part of LION, and would stay softmax"):
+    with pytest.raises(ValueError, match="has no part `lion`, and would silently stay softmax"):
         outputs(source.from_pretrained(tmp_path).eval())
     assert torch.equal(outputs(source.from_pretrained(tmp_path, attn_implementation="sdpa").eval()), before)
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == f"lion-{given.model_type}"
@@ -180,7 +180,7 @@ def test_a_whole_that_would_lose_its_linear_part_is_not_saved(name, tmp_path):
     images = torch.randn(2, 3, 32, 32)
     assert torch.equal(loaded(images).last_hidden_state, tower(images).last_hidden_state)
     softmax = type(tower).source_class.from_pretrained(tmp_path / "tower").eval()
-    with pytest.raises(ValueError, match="has no part of LION, and would stay softmax"):
+    with pytest.raises(ValueError, match="has no part `lion`, and would silently stay softmax"):
         softmax(images)
     model.config.vision_config = tower.config  # which a class that asks AutoModel for its parts reads
     if name in ("CLIP", "Siglip"):
@@ -225,7 +225,7 @@ def test_a_linear_part_is_loaded_from_the_folder_of_the_whole(name, part, tmp_pa
     loaded = type(tower).from_pretrained(tmp_path).eval()
     inputs = torch.randn(2, 3, 32, 32) if part == "vision_model" else torch.randint(3, 50, (2, 7))
     assert torch.equal(loaded(inputs).last_hidden_state, tower(inputs).last_hidden_state)
-    with pytest.raises(ValueError, match="has no part of LION, and would stay softmax"):
+    with pytest.raises(ValueError, match="has no part `lion`, and would silently stay softmax"):
         type(tower).source_class.from_pretrained(tmp_path)(inputs)
 
 

@@ -32,7 +32,7 @@ def make_inputs(batch: int = 2) -> tuple[torch.Tensor, ...]:
     return torch.randn(3, batch, HEADS, LENGTH, DIM, dtype=torch.float64).unbind()
 
 
-@pytest.mark.parametrize("mixer", ["lit", "decay", "selective"])
+@pytest.mark.parametrize("mixer", ["lit", "decay", "selective", "delta"])
 @pytest.mark.parametrize("window", [0, 3])
 def test_rows_of_some_tokens_are_those_of_all(mixer, window):
     head, (query, key, value) = make_head(window, mixer), make_inputs()
@@ -77,6 +77,20 @@ def test_one_branch_alone(form):
     features = [f(x.transpose(1, 2)).transpose(1, 2) for f, x in ((head.query_map, query), (head.key_map, key))]
     far = (features[0] @ features[1].transpose(-1, -2)).masked_fill(is_near, 0)
     torch.testing.assert_close(output, (far / far.sum(-1, keepdim=True) @ value).transpose(1, 2))
+
+
+@pytest.mark.parametrize("form", ["parallel", "chunk"])
+def test_the_delta_rule_alone_reads_all_tokens(form):
+    head, alone = make_head(mixer="delta"), make_head(window=0, mixer="delta")
+    alone.load_state_dict({name: x for name, x in head.state_dict().items() if not name.startswith("gate")})
+    inputs = make_inputs()
+    head.branches = "linear"
+    expected, _ = alone(*inputs, form=form)
+    torch.testing.assert_close(head(*inputs, form=form)[0], expected)
+    head.branches = "window"
+    plain = make_head()
+    plain.branches = "window"
+    torch.testing.assert_close(head(*inputs, form=form)[0], plain(*inputs, form=form)[0])
 
 
 @pytest.mark.parametrize("form", ["parallel", "chunk"])

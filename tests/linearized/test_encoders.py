@@ -9,6 +9,7 @@ import pickle
 import pytest
 import torch
 import transformers
+from delta_rule import delta_rule
 from encoders import ENCODERS, REFUSED, Encoder, text, wave
 from torch import Tensor, nn
 from transformers import AttentionMaskInterface, AutoModel, PreTrainedModel
@@ -59,6 +60,17 @@ def key_features(head, key: Tensor) -> Tensor:
     return features(head.key_map.weight, key).softmax(-1).flatten(-2) * bounded_exp(size).unsqueeze(-1)
 
 
+def spec_14(head, query: Tensor, key: Tensor, value: Tensor, real: Tensor) -> Tensor:
+    """The recurrences of SPEC §14 in both directions, with gates made of keys."""
+    unit = lambda x: x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt()
+    gate = lambda weight, bias: torch.einsum("hd,bhjd->bhj", weight, key) + bias[:, None]
+    decays, beta = gate(head.decay.weight, head.decay.bias), gate(head.decay.beta_weight, head.decay.beta_bias)
+    decays = torch.nn.functional.logsigmoid(decays)
+    inputs = unit(query_features(head, query)), unit(key_features(head, key)), value, decays, decays, beta.sigmoid()
+    twice = [x.repeat_interleave(2, 1) for x in inputs]
+    return delta_rule(*twice, normalization="none", is_real=real == 1).unflatten(1, (-1, 2)).sum(2)
+
+
 def spec_13(module, query, key, value, attention_mask=None, scaling=None, **kwargs) -> tuple[Tensor, Tensor]:
     """SPEC §13 as it is written, with all pairs of tokens, in float64; an attention function of transformers."""
     head = module.lion
@@ -71,6 +83,13 @@ def spec_13(module, query, key, value, attention_mask=None, scaling=None, **kwar
         if attention_mask.dim() == 4:
             real = (attention_mask[:, 0, 0] == 0).expand(len(query), -1).to(query.dtype)
     decays = query.new_ones(*query.shape[:3])
+    if head.config.lion_mixer == "delta":
+        place = real.cumsum(-1)
+        near = (place[:, None, :, None] - place[:, None, None, :]).abs() <= head.config.lion_window
+        scores = query @ key.mT * (dim**-0.5 if scaling is None else scaling)
+        near = (scores.masked_fill(~near | (real == 0)[:, None, None], -1e9)).softmax(-1) @ value
+        share = (torch.einsum("hd,bhid->bhi", head.gate, query) + head.gate_bias[:, None]).sigmoid()[..., None]
+        return ((1 - share) * near + share * spec_14(head, query, key, value, real)).transpose(1, 2), None
     if head.config.lion_mixer == "decay":
         decays = decays * head.decay.bias.sigmoid()[None, :, None]
     elif head.config.lion_mixer == "selective":
@@ -171,7 +190,9 @@ def test_equals_the_specification(encoder, equal):
 
 @pytest.mark.parametrize("encoder", [x for x in ENCODERS if str(x) in MIXED], ids=str)
 @pytest.mark.parametrize(
-    "options", [{"mixer": "decay"}, {"mixer": "selective"}, {"feature_map": "scaled_hedgehog"}], ids=str
+    "options",
+    [{"mixer": "decay"}, {"mixer": "selective"}, {"mixer": "delta"}, {"feature_map": "scaled_hedgehog"}],
+    ids=str,
 )
 def test_mixers_equal_the_specification(encoder, options, equal):
     check_equals_the_specification(encoder, equal, **options)
@@ -187,7 +208,12 @@ def test_up_to_its_length_an_encoder_in_training_is_what_it_was(encoder):
     check_is_what_it_was(encoder, is_training=True)
 
 
-def check_is_what_it_was(encoder: Encoder, is_training: bool) -> None:
+@pytest.mark.parametrize("encoder", [x for x in ENCODERS if str(x) in MIXED], ids=str)
+def test_up_to_its_length_an_encoder_with_the_delta_rule_is_what_it_was(encoder):
+    check_is_what_it_was(encoder, is_training=False, mixer="delta")
+
+
+def check_is_what_it_was(encoder: Encoder, is_training: bool, **options) -> None:
     """To the bit: alone, beside longer rows, and with its own attention again."""
     model = encoder.model(torch.float32)
     inputs = encoder.inputs(model.config, dtype=torch.float32)
@@ -201,7 +227,7 @@ def check_is_what_it_was(encoder: Encoder, is_training: bool) -> None:
 
     model.train(is_training)
     expected = run(inputs)
-    encoder.linear(model, window=WINDOW, exact_length=100)
+    encoder.linear(model, window=WINDOW, exact_length=100, **options)
     assert model.training == is_training
     assert torch.equal(run(inputs), expected)
     model.set_attn_implementation(own_attention(model))

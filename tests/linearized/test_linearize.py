@@ -97,7 +97,7 @@ def test_the_configuration_given_stays_as_it_was(name):
 
 
 def test_decays_stay_float32():
-    for mixer in ("decay", "selective"):
+    for mixer in ("decay", "selective", "delta"):
         model = linear(dtype=torch.bfloat16, mixer=mixer)
         decays = [weight for name, weight in model.named_parameters() if ".decay." in name]
         assert decays
@@ -450,7 +450,7 @@ def test_half_precision(dtype, is_autocast):
     assert 0 < errors["lion"] < 3 * errors["sdpa"]
 
 
-@pytest.mark.parametrize("mixer", ["lit", "selective"])
+@pytest.mark.parametrize("mixer", ["lit", "selective", "delta"])
 @pytest.mark.parametrize("use_reentrant", [False, True])
 def test_gradient_checkpointing(use_reentrant, mixer, equal):
     model = linear("BertModel", exact_length=6, mixer=mixer).train()
@@ -572,8 +572,8 @@ def test_a_linear_vit_is_the_models_of_the_paper(mixer, feature_map, equal):
         ({"layers": None}, '"all", "global", "alternate" or indices'),
         ({"layers": ["0"]}, '"all", "global", "alternate" or indices'),
         ({"layers": [2]}, "the model has layers 0 to 1"),
-        ({"mixer": "luna"}, "'luna': it is not linear attention with decays.*'lit', 'decay', 'selective'"),
-        ({"mixer": "lunar"}, "'lunar'; give one of 'lit', 'decay', 'selective', or import the file"),
+        ({"mixer": "luna"}, "'luna': it is not linear attention with decays.*'lit', 'decay', 'selective', 'delta'"),
+        ({"mixer": "lunar"}, "'lunar'; give one of 'lit', 'decay', 'selective', 'delta', or import the file"),
         ({"feature_map": "identity"}, "give a positive one"),
         ({"window": -1}, "`window` is -1"),
         ({"exact_length": -1}, "`exact_length` is -1"),
@@ -596,7 +596,7 @@ def test_what_is_no_encoder():
         linearize(model)
     plain = BertModel(BertConfig(**BERT))
     plain.set_attn_implementation("lion")
-    with pytest.raises(ValueError, match="has no part of LION"):
+    with pytest.raises(ValueError, match="has no part `lion`"):
         plain(IDS)
 
 

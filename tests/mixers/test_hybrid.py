@@ -147,7 +147,7 @@ def test_long_texts_in_segments(window, padding):
 
 
 def test_full_attention_has_no_segments():
-    with pytest.raises(ValueError, match="some see all tokens at once .`layer_types` has 'full_attention'.*call the"):
+    with pytest.raises(ValueError, match="see all tokens at once .`layer_types` has 'full_attention'.*call the model"):
         make_model().encode_long(torch.ones(1, 9, dtype=torch.long))
     with pytest.raises(ValueError, match="some layers need more .`layer_types` has 'full_attention'"):
         make_model().set_sequence_parallel("a group")

@@ -169,7 +169,7 @@ def test_what_a_mixer_does_not_bring_is_refused(name):
         model.set_sequence_parallel(object())
     with pytest.raises(ValueError, match=f"`mixer` is '{name}': it is not linear attention with decays"):
         linearize(BertModel(BertConfig(**TINY)), mixer=name)
-    with pytest.raises(ValueError, match="takes the sequences of a batch one by one, and a graph"):
+    with pytest.raises(ValueError, match="computes the sequences of a batch one by one, which a graph"):
         torch.export.export(model, (IDS, MASK.long()))
     torch.testing.assert_close(torch.export.export(model, (IDS,)).module()(IDS)[0], model(IDS)[0])
 
@@ -189,7 +189,7 @@ def test_a_mixer_that_brings_nothing():
     )  # it has no order
     torch.testing.assert_close(model(IDS, MASK)[0][0, :21], model(IDS[:1, :21])[0][0])
     with pytest.raises(
-        ValueError, match="mixer that has `reach`, and some see all tokens at once .`mixer_type` is 'wh"
+        ValueError, match="mixer that has `reach`, and some layers see all tokens at once .`mixer_type` is 'wh"
     ):
         model.encode_long(IDS)
     Whole.mix = lambda self, hidden_states: hidden_states[:, :, :3]
@@ -227,7 +227,7 @@ def test_a_class_with_another_forward_says_again_what_it_can():
 
     model = make_model("doubled", conv_kernel=0)
     model(IDS, MASK)
-    with pytest.raises(ValueError, match="some see all tokens at once .`mixer_type` is 'doubled'"):
+    with pytest.raises(ValueError, match="some layers see all tokens at once .`mixer_type` is 'doubled'"):
         model.encode_long(IDS)
     with pytest.raises(ValueError, match="'chunk'` is not a form of the mixer 'doubled'"):
         model.set_attn_implementation("chunk")
@@ -408,7 +408,7 @@ for source in ("model", "again"):
 
 def test_why_a_mixer_cannot_be_inside_another_encoder(far):
     register_mixer(type("Silent", (LinearMixer,), {"name": "silent"}))
-    possible = "'lit', 'decay', 'selective', 'far'"
+    possible = "'lit', 'decay', 'selective', 'delta', 'far'"
     cases = {
         "silent": f"its class does not say how decays are made of keys, by a static method `decay_of_keys.*{possible}",
         "softmax": f"it is not linear attention with decays.*{possible}",

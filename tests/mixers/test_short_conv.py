@@ -77,7 +77,7 @@ def test_sum_and_gradients_are_those_of_the_specification(dtype, kernel, borders
     def module(x, weight):
         conv = ShortConv(4, kernel)
         return torch.func.functional_call(
-            conv, {"weight": weight}, (Tokens(is_real).absent(x), conv_borders(kernel, x, BORDERS[borders]))
+            conv, {"weight": weight}, (Tokens(is_real).zero_padding(x), conv_borders(kernel, x, BORDERS[borders]))
         )
 
     definition = lambda x, weight: naive(x, weight, is_real, ends)
@@ -206,7 +206,7 @@ def test_derivatives_in_every_mode():
     x = torch.randn(2, 6, 2, dtype=torch.float64, requires_grad=True)
     is_real = torch.tensor([[1, 1, 0, 1, 1, 1], [0, 0, 1, 1, 1, 1]]).bool()
     borders = conv_borders(3, x, [0, 1, 2, 6])
-    run = lambda x, w: torch.func.functional_call(conv, {"weight": w}, (Tokens(is_real).absent(x), borders))
+    run = lambda x, w: torch.func.functional_call(conv, {"weight": w}, (Tokens(is_real).zero_padding(x), borders))
     assert torch.autograd.gradcheck(run, (x, conv.weight), check_forward_ad=True)
     assert torch.autograd.gradgradcheck(run, (x, conv.weight))
 
@@ -343,7 +343,7 @@ def test_padded_patches_are_absent(equal):
     is_real[:, 0] = torch.tensor([True, False, True])
     layout = image_layout(config, x, (3, 4), is_real)
     seen = layout.with_halo(x, 1).tokens
-    y = conv(seen.contiguous().absent(seen.reordered(x)), borders=layout.conv_borders)
+    y = conv(seen.contiguous().zero_padding(seen.reordered(x)), borders=layout.conv_borders)
     for row, real, found in zip(x, is_real, seen.restored(y), strict=True):
         patches = conv(row[1:][real[1:]][None])[0]
         equal(found[1:][real[1:]], patches)

@@ -74,7 +74,8 @@ importlib.util.find_spec = lambda name, *args: None if name == "bitsandbytes" el
     command = [sys.executable, "-c", "\n".join([begin, *blocks])]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert doctest.OutputChecker().check_output("".join(printed), done.stdout, PRINTED), done.stdout
+    printed = re.sub(r"\d+\.\d(?= s$)", "...", "".join(printed), flags=re.MULTILINE)  # of another machine
+    assert doctest.OutputChecker().check_output(printed, done.stdout, PRINTED), done.stdout
     lines = [line for line in re.split(r"[\r\n]+", done.stderr) if line and not re.search(r"\d+%\|", line)]  # but bars
     assert lines == []
 

@@ -340,7 +340,8 @@ def model_problems(draw, max_length: int = 24) -> ModelProblem:
         "qkv_bias": draw(st.booleans()),
     }
     if choices:  # with the mixer's own feature map
-        fields |= {name: draw(st.sampled_from(possible)) for name, possible in choices.items()}
+        wrong = {name: possible for name, possible in choices.items() if fields[name] not in possible}
+        fields |= {name: draw(st.sampled_from(possible)) for name, possible in wrong.items()}
         fields |= {k: v for k, v in find_mixer(mixer).defaults.items() if k == "feature_map"}
     return ModelProblem(
         fields=fields,

@@ -238,7 +238,7 @@ MUTANTS = [
     ),
     Mutant(
         "padding: its keys are seen",
-        "Tokens.absent",
+        "Tokens.zero_padding",
         "x * over_channels(self.is_real, x)",
         "x * 1",
         PADDING,
@@ -368,7 +368,7 @@ MUTANTS = [
     Mutant(
         "convolution: padding is convolved",
         "LinearMixer.features_of",
-        "query, key, value = map(tokens.contiguous().absent, (query, key, value))",
+        "query, key, value = map(tokens.contiguous().zero_padding, (query, key, value))",
         "query, key, value = (query, key, value)",
         "test_short_conv.py",
     ),

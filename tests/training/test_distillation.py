@@ -164,7 +164,7 @@ def test_hidden_states_are_learnt_with_the_encoder(distill, files, tmp_path, bui
     encoder = save_encoder(tmp_path / "encoder", built_class, Path(files[1]).read_text())
     arguments = ["--model_name_or_path", encoder, *files, *OPTIONS, *RUN, "--output_dir", str(tmp_path / "out")]
     arguments += ["--stages", "attention", "hidden_states", "--attention_share", "0.3", "--train_encoder"]
-    arguments += ["--drop_window", "0.1", "--drop_linear", "0.1", "--encoder_learning_rate", "1e-3"]
+    arguments += ["--drop_window", "0.1", "--encoder_learning_rate", "1e-3"]
     trainer = distill.main([*arguments, "--max_steps", "30", "--joined_share", "1", "--eval_lengths", "12"])
     results = results_of(tmp_path / "out")
     assert results["eval_12_both_cosine"] > results["before_eval_12_both_cosine"]
@@ -352,7 +352,6 @@ def test_an_encoder_without_linear_layers_is_refused(distill, files, tmp_path):
         (["--do_train", "--resume_from_checkpoint"], "has no complete checkpoint. Leave the option out"),
         (["--do_train", "--stages", "logits"], "--stages has 'logits'; give attention or hidden_states"),
         (["--do_train", "--train_encoder"], "--train_encoder needs the stage hidden_states"),
-        (["--do_train", "--drop_linear", "0.5"], "--drop_linear needs --train_encoder"),
         (["--do_train", "--drop_window", "2"], "--drop_window is 2.0; give a share from 0 to 1"),
         (
             ["--do_eval", "--model_name_or_path", "MODEL", *FILES, "--eval_lengths", "4000"],

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Arguments of the scripts: those that several have, how they are read, and what contradicts itself."""
+"""Arguments of the scripts: those that several scripts have, how they are read, and which contradict each other."""
 
 import json
 import os
@@ -20,7 +20,7 @@ RESUME, LAST = "--resume_from_checkpoint", "last"
 
 
 def option(help: str, default: object = None, **metadata: object) -> Any:
-    """A field of a dataclass of arguments; `choices` are its values, and `MISSING` as a default makes it required."""
+    """Make a field of a dataclass of arguments. `choices` are its values; the default `MISSING` makes it required."""
     return HfArg(help=help, default=default, metadata=metadata)
 
 
@@ -36,22 +36,21 @@ class ModelArguments:
         "Number format of the weights. Not given: as saved, or float32.",
         choices=["auto", "bfloat16", "float16", "float32"],
     )
-    ignore_mismatched_sizes: bool = option("Initialise weights of other shapes, as of a head for other labels.", False)
-    early_stopping_patience: int | None = option("Stop after this many evaluations without progress.")
+    ignore_mismatched_sizes: bool = option("Initialise weights of other shapes, as for other labels.", False)
 
 
 @dataclass
 class DataArguments:
     """How much data to use."""
 
-    max_train_samples: int | None = option("Use at most so many training examples.")
-    max_eval_samples: int | None = option("Use at most so many validation examples.")
+    max_train_samples: int | None = option("Use at most this many training examples.")
+    max_eval_samples: int | None = option("Use at most this many validation examples.")
 
     def check(self, model_args: ModelArguments, training_args: TrainingArguments) -> None:
         """Raise a ValueError for arguments that make no sense, before anything is read."""
 
     def limit(self, split: str, rows):
-        """The first rows of a list or a dataset, as many as these arguments ask for."""
+        """Return the first rows of a list or a dataset, as many as these arguments allow."""
         count = {"train": self.max_train_samples, "validation": self.max_eval_samples}.get(split)
         if count is None:
             return rows
@@ -62,16 +61,15 @@ class DataArguments:
 
 @dataclass
 class HubArguments(DataArguments):
-    """Data of the Hub."""
+    """A dataset of the Hub."""
 
     dataset_name: str | None = option("A dataset of the Hub, or a folder.")
     dataset_config_name: str | None = option("The configuration of that dataset.")
-    preprocessing_num_workers: int | None = option("Processes that prepare the data.")
 
 
 @dataclass
 class FileArguments(DataArguments):
-    """Files of one's own."""
+    """Files of the user."""
 
     train_file: str | None = option("Training data of your own.")
     validation_file: str | None = option("Validation data of your own.")
@@ -80,8 +78,8 @@ class FileArguments(DataArguments):
 
 def parse_arguments(dataclasses: tuple, args: list[str] | None) -> tuple:
     """
-    One object per dataclass, from `args` or the command line (`None`). The first may be a JSON or YAML file of
-    arguments by name, which the arguments after it override.
+    Parse `args`, or the command line if it is `None`. Returns one object per dataclass. The first argument may be a
+    JSON or YAML file of arguments by name, which the arguments after it override.
     """
     args = sys.argv[1:] if args is None else args
     if args and args[0].endswith((".json", ".yaml", ".yml")):
@@ -95,7 +93,7 @@ def parse_arguments(dataclasses: tuple, args: list[str] | None) -> tuple:
                 words += [f"--{name}", *(json.dumps(x) if isinstance(x, dict) else str(x) for x in values)]
         args = words + args[1:]
     parser = HfArgumentParser(dataclasses, conflict_handler="resolve")
-    how = "A folder, or nothing: go on from the last checkpoint in --output_dir that is complete."
+    how = "Checkpoint to resume from; without a folder, the last complete one in --output_dir."
     parser.add_argument(RESUME, nargs="?", const=LAST, help=how)
     parser.set_defaults(logging_steps=0.05)  # a share of the steps: short trainings have curves, too
     return parser.parse_args_into_dataclasses(args)
@@ -119,11 +117,6 @@ def check_arguments(model_args: ModelArguments, training_args: TrainingArguments
     ):
         if is_given:
             raise ValueError(f"{name} leaves no predictions to measure or write: leave it out.")
-    if model_args.early_stopping_patience is not None and not training_args.load_best_model_at_end:
-        raise ValueError(
-            "--early_stopping_patience needs --load_best_model_at_end True with --eval_strategy and --save_strategy "
-            "(both steps, or both epoch), so that the best weights are there to stop at."
-        )
 
 
 def check_paths(**paths: str | None) -> None:
@@ -134,13 +127,13 @@ def check_paths(**paths: str | None) -> None:
 
 
 def needed_splits(training_args: TrainingArguments) -> dict[str, str]:
-    """The splits that the work needs, each with the option that asks for it."""
+    """Return the splits that are needed, each with the option that needs it."""
     works = {"train": "do_train", "validation": "do_eval", "predict": "do_predict"}
     return {split: work for split, work in works.items() if getattr(training_args, work)}
 
 
 def needed_data(data_args: DataArguments, training_args: TrainingArguments, kind: str) -> dict[str, str]:
-    """The files ("file") or folders ("dir") that the work needs, by split; a ValueError if some are not given."""
+    """Return the needed files ("file") or folders ("dir") by split. Raises a ValueError if one is not given."""
     if getattr(data_args, f"predict_{kind}") is not None and not training_args.do_predict:
         raise ValueError(f"Give --do_predict and --predict_{kind} together.")
     found = {split: getattr(data_args, f"{split}_{kind}") for split in needed_splits(training_args)}

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Checkpoints from which a training that was stopped goes on."""
+"""Find the checkpoint from which a stopped training resumes."""
 
 import json
 import os
@@ -17,8 +17,8 @@ from .arguments import LAST, RESUME
 
 def last_whole_checkpoint(folder: str | Path) -> str | None:
     """
-    The newest complete checkpoint, if there is one: the trainer's state is written last. transformers'
-    `get_last_checkpoint` also finds incomplete ones, from which training cannot resume.
+    Return the newest complete checkpoint, or `None`. The trainer's state is written last. (transformers'
+    `get_last_checkpoint` also finds incomplete checkpoints, from which training cannot resume.)
     """
     if not os.path.isdir(folder):
         return None
@@ -30,7 +30,7 @@ def last_whole_checkpoint(folder: str | Path) -> str | None:
 
 
 def is_whole(checkpoint: str | Path) -> bool:
-    """Whether a checkpoint was written to the end."""
+    """Return whether a checkpoint is complete."""
     try:
         TrainerState.load_from_json(os.path.join(checkpoint, TRAINER_STATE_NAME))
     except (FileNotFoundError, json.JSONDecodeError):
@@ -40,8 +40,8 @@ def is_whole(checkpoint: str | Path) -> bool:
 
 def asked_checkpoint(training_args: TrainingArguments) -> str | None:
     """
-    The folder that `--resume_from_checkpoint` names; "last" is the newest complete one. If it is elsewhere, the
-    output folder must be free (`check_free`). Else a ValueError.
+    Return the folder of `--resume_from_checkpoint`; "last" is the newest complete one. Raises a ValueError if it is
+    incomplete, or lies outside of the output folder, and that is not free (`check_free`).
     """
     asked, output_dir = training_args.resume_from_checkpoint, training_args.output_dir
     if not asked:
@@ -63,8 +63,8 @@ def asked_checkpoint(training_args: TrainingArguments) -> str | None:
     return asked
 
 
-# What may lie in the folder of a training that begins: what an interrupted one left (docstrings of distill.py in
-# `text`), and logs. Beside a configuration, all may.
+# Files that may be in the output folder of a new training: those of an interrupted one (docstrings of distill.py in
+# `text`) and logs. Beside a config.json, all files may.
 BEGUN = re.compile(
     r"checkpoint-\d+|runs|text|.*\.(log|out|err)|tokenizer.*\.json|special_tokens_map\.json|.*_results\.json"
 )
@@ -75,10 +75,7 @@ def has_weights(folder: str | Path) -> bool:
 
 
 def check_free(folder: str | Path) -> None:
-    """
-    Raises:
-        ValueError: if a folder has a trained model, or files of another kind.
-    """
+    """Raise a ValueError if a folder has a trained model, or files of another kind."""
     if not os.path.isdir(folder):
         return
     if has_weights(folder):
@@ -94,7 +91,7 @@ def check_free(folder: str | Path) -> None:
 
 
 def asked_checkpoint_or_free(training_args: TrainingArguments) -> str | None:
-    """The checkpoint that was asked for; without one, the output folder must have none, and be free (`check_free`)."""
+    """`asked_checkpoint`. Without one, the output folder must have no checkpoint, and be free (`check_free`)."""
     checkpoint, output_dir = asked_checkpoint(training_args), training_args.output_dir
     if checkpoint is None:
         if (last := last_whole_checkpoint(output_dir)) is not None:
@@ -108,8 +105,8 @@ def asked_checkpoint_or_free(training_args: TrainingArguments) -> str | None:
 
 def find_checkpoint(training_args: TrainingArguments) -> str | None:
     """
-    The checkpoint to go on from: the one that was asked for, else the last one in the output folder, which else must
-    be free (`check_free`).
+    Return the checkpoint to resume from: the one that was asked for, else the last one in the output folder. If there
+    is none, the folder must be free (`check_free`).
     """
     if not training_args.do_train:
         return None
@@ -125,8 +122,8 @@ def find_checkpoint(training_args: TrainingArguments) -> str | None:
 
 def check_same_model(checkpoint: str, config: PreTrainedConfig) -> None:
     """
-    Raise a ValueError if the model of `checkpoint` differs from `config` in its labels or in a field of its class that
-    changes the result and is not the tokenizer's.
+    Raise a ValueError if the model of `checkpoint` differs from `config` in its labels, or in a field of its class
+    that changes the result and does not come from the tokenizer.
     """
     names = {f.name for f in fields(config)} - {f.name for f in fields(PreTrainedConfig)} | {"id2label"}
     names = {name for name in names if name != "chunk_size" and not name.endswith("_token_id")}

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Names of classes and their numbers: the one place that turns the former into the latter."""
+"""Names of classes and their numbers. Only this module converts names to numbers."""
 
 import math
 import re
@@ -18,14 +18,14 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def class_name(value: object) -> str:
-    """The name of a class as people read it: "é" is one letter or two, and white space around it does not count."""
+    """Normalize the name of a class: "é" may be one character or two, and white space around it does not count."""
     return unicodedata.normalize("NFC", str(value)).strip()
 
 
 def label_names(dataset: Dataset, column: str, what: str) -> list:
     """
-    The names of the classes in a column of names, whole numbers or `ClassLabel`: one for each row, or a list of them.
-    A ValueError names the row of what is none of these.
+    Return the class names in a column of names, whole numbers or `ClassLabel`: for each row a name, or a list of
+    names. Raises a ValueError, which names the row, for any other value.
     """
     feature = dataset.features[column]
     is_list = isinstance(feature, LISTS)
@@ -46,7 +46,7 @@ def label_names(dataset: Dataset, column: str, what: str) -> list:
 
 
 def all_names(dataset: Dataset, column: str, what: str) -> list[str]:
-    """The names of all classes of a column, in order: of its `ClassLabel`, or those that `label_names` finds."""
+    """Return the names of all classes of a column, in order: of its `ClassLabel`, or those that occur."""
     found, feature = label_names(dataset, column, what), dataset.features[column]
     feature = feature.feature if isinstance(feature, LISTS) else feature
     return feature.names if isinstance(feature, ClassLabel) else in_order(first_places(found, found))
@@ -54,8 +54,8 @@ def all_names(dataset: Dataset, column: str, what: str) -> list[str]:
 
 def has_fractions(dataset: Dataset, column: str) -> bool:
     """
-    Whether a column is of fractions, "0.5" or 0.5, which are no names of classes; a ValueError for texts that may be
-    both, as "1.0" and "2.0" alone.
+    Return whether a column has fractions ("0.5" or 0.5), which are not names of classes. Raises a ValueError for texts
+    that may be both, such as only "1.0" and "2.0".
     """
     if "string" in getattr(dataset.features[column], "dtype", ""):
         fractions = [x for x in dataset[column] if NUMBER.fullmatch(x) and not WHOLE.fullmatch(x)]
@@ -70,7 +70,7 @@ def has_fractions(dataset: Dataset, column: str) -> bool:
 
 
 def read_numbers(dataset: Dataset, column: str, what: str) -> list[float]:
-    """A column of numbers, also as strings; a ValueError for a value that is none, or not finite."""
+    """Read a column of numbers, which may be strings. Raises a ValueError for a value that is not a finite number."""
     numbers = []
     for row, value in enumerate(dataset[column], start=1):
         try:
@@ -83,7 +83,7 @@ def read_numbers(dataset: Dataset, column: str, what: str) -> list[float]:
 
 
 def first_places(labels: Iterable, places: Iterable[str]) -> dict[str, str]:
-    """Each name among labels, which are names or lists of them, with the place where it is first."""
+    """Return each name among labels (names or lists of names) with the place where it first occurs."""
     found = {}
     for label, place in zip(labels, places, strict=True):
         for name in label if isinstance(label, list) else [label]:
@@ -92,7 +92,7 @@ def first_places(labels: Iterable, places: Iterable[str]) -> dict[str, str]:
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Names in order: numbers as numbers; tags by the name of the entity, "O" first; others by name."""
+    """Sort names: numbers as numbers; tags by the name of the entity, "O" first; others by name."""
     names = list(names)
     if all(WHOLE.fullmatch(name) for name in names):
         return sorted(names, key=lambda name: (int(name), name))
@@ -101,9 +101,9 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 def number_names(places: dict[str, str], names: Iterable[str], what: str, has_numbers: bool = False) -> dict[str, int]:
     """
-    The number of each label of the data, among the names of all classes of `what`, in order. `places` has the labels,
-    by `label_names`, each with the place where it is first. With `has_numbers` they may be numbers of classes instead,
-    if no name is a whole number. A ValueError for a label that is neither, or the name of two classes.
+    Number the labels of the data by `names`, the classes of `what` in order. `places` has the labels (from
+    `label_names`), each with the place where it first occurs. With `has_numbers`, labels may also be numbers of
+    classes, if no name is a whole number. Raises a ValueError for a label that is neither, or the name of two classes.
     """
     names = [class_name(name) for name in names]
     ids = {name: i for i, name in enumerate(names)}
@@ -120,16 +120,16 @@ def number_names(places: dict[str, str], names: Iterable[str], what: str, has_nu
 
 
 def set_labels(
-    config: PreTrainedConfig, names: list[str], model_args: ModelArguments, head: str, what: str, fewest: int = 2
+    config: PreTrainedConfig, names: list[str], model_args: ModelArguments, ending: str, what: str, fewest: int = 2
 ) -> None:
     """
-    Give the model the classes `names` of `what`, unless it is a trained one that knows them all. A ValueError if it
-    has others and no new head was asked for, or if there are fewer than `fewest`. Models whose class ends with `head`
-    have weights for their labels.
+    Give the model the classes `names` of `what`, unless it is a trained model that knows them all. Raises a ValueError
+    if it has other classes and no new task head was asked for, or if there are fewer than `fewest`. Models whose class
+    name ends with `ending` have weights for their labels.
     """
-    has_head = any(name.endswith(head) for name in config.architectures or [head])
+    has_weights = any(name.endswith(ending) for name in config.architectures or [ending])
     known = [class_name(name) for name in config.id2label.values()]
-    is_trained = model_args.model_name_or_path is not None and has_head
+    is_trained = model_args.model_name_or_path is not None and has_weights
     unknown = {*names} - {*known}
     if len(names) < fewest and (unknown or len(known) < fewest):
         raise ValueError(
@@ -140,13 +140,13 @@ def set_labels(
     has_none = known == [f"LABEL_{i}" for i in range(len(known))]
     if is_trained and not has_none and not model_args.ignore_mismatched_sizes:
         raise ValueError(
-            f"The model does not have the classes {', '.join(sorted(unknown))} of the {what}. To train a head for "
-            "other labels, give --ignore_mismatched_sizes."
+            f"The model does not have the classes {', '.join(sorted(unknown))} of the {what}. To train a "
+            "task head for other labels, give --ignore_mismatched_sizes."
         )
     name_labels(config, names)
 
 
 def name_labels(config: PreTrainedConfig, names: Iterable[str]) -> None:
-    """Number the names from 0 on in the configuration."""
+    """Number the names, from 0 on, in the configuration."""
     config.id2label = dict(enumerate(names))
     config.label2id = {name: i for i, name in config.id2label.items()}

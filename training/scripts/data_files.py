@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Tables of texts in files of one's own; what is wrong in them is named."""
+"""Read tables of texts in files of the user, with errors that name what is wrong in them."""
 
 import codecs
 import csv
@@ -24,23 +24,21 @@ from .class_names import NUMBER
 
 FILE_TYPES = {".txt": "text", ".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
 TABLES = tuple(name for name, kind in FILE_TYPES.items() if kind != "text")  # with columns
-HALF = re.compile(r"\\u[dD][89a-fA-F]")  # an escape of half of a character, or of a whole one in two parts
-MOST_FAULTS = 10  # that a message shows
+HALF = re.compile(r"\\u[dD][89a-fA-F]")  # an escaped surrogate, alone or in a pair
+MOST_FAULTS = 10  # in a message
 FILE_NAME = re.compile(r"\S+\.(txt|md|rst|html?|xml|json|pdf|docx?|eml|log)", re.IGNORECASE)
-TEXT_FILES_HELP = (
-    'Folder of text files whose names the column of texts has: the files are read. "no": the names are the texts.'
-)
+TEXT_FILES_HELP = 'Folder of the text files that are named in the column of texts. "no": the names are the texts.'
 
 
 def needed_files(data_args: FileArguments, training_args: TrainingArguments, types: tuple[str, ...]) -> dict[str, str]:
-    """The files that the work needs (`needed_data`), checked by `check_files`."""
+    """Return the needed files (`needed_data`), checked by `check_files`."""
     return check_files(needed_data(data_args, training_args, "file"), types)
 
 
 def check_files(files: dict[str, str | None], types: tuple[str, ...] = tuple(FILE_TYPES)) -> dict[str, str]:
     """
-    The files that are given, by split: `"train"` stands for `--train_file`, and so on. A FileNotFoundError or a
-    ValueError for one that is not there, empty, a folder, not of `types`, or text that is not UTF-8.
+    Return the files that are given, by split: `"train"` stands for `--train_file`, and so on. Raises a
+    FileNotFoundError or a ValueError for one that is missing, empty, a folder, not of `types`, or not UTF-8.
     """
     files = {split: file for split, file in files.items() if file is not None}
     for split, file in files.items():
@@ -59,7 +57,7 @@ def check_files(files: dict[str, str | None], types: tuple[str, ...] = tuple(FIL
 
 
 def check_utf8(path: Path, name: str) -> None:
-    """Raise a ValueError for the first line that is not UTF-8: else training would stop there."""
+    """Raise a ValueError for the first line that is not UTF-8, at which training would stop."""
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:
@@ -77,12 +75,12 @@ def load_files(
     files: dict[str, str], columns: tuple[str, ...] = (), streaming: bool | None = None, cache_dir: str | None = None
 ) -> DatasetDict | IterableDatasetDict:
     """
-    The rows of files of `check_files`, by split. The files may be of several types. A ValueError if one cannot be
-    read, has no rows, or lacks one of `columns` or a value in it.
+    Load the rows of files (from `check_files`) by split. Files may be of several types. Raises a ValueError if one
+    cannot be read, has no rows, or lacks one of `columns` or a value in it.
 
-    Cells of .csv are strings, or `None` if they are empty: "007", "NA" and "2024-01-01" stay what they are. Values of
-    .json and .jsonl have the types that are written. If `streaming` is given, `datasets` reads JSON, which leaves
-    large files on the disk, and values may be missing; if it is true, rows are read while they are used.
+    Cells of .csv are strings, or `None` if they are empty: "007", "NA" and "2024-01-01" do not change. Values of .json
+    and .jsonl have the types that are written. If `streaming` is given, `datasets` reads JSON, which leaves large
+    files on the disk, and values may be missing; if it is true, rows are read while they are used.
     """
     datasets = {}
     for split, file in files.items():
@@ -113,7 +111,7 @@ def load_files(
 
 
 def read_csv(file: str, what: str) -> Iterator[dict[str, str | None]]:
-    """The rows of a table with a header, all cells as strings; a ValueError for what is no such table."""
+    """Yield the rows of a table with a header, all cells as strings. Raises a ValueError for any other file."""
     csv.field_size_limit(sys.maxsize)
     with open(file, encoding="utf-8-sig", newline="") as lines:
         reader = csv.reader(lines, strict=True)
@@ -136,7 +134,7 @@ def read_csv(file: str, what: str) -> Iterator[dict[str, str | None]]:
 
 
 def read_json(file: str, what: str) -> list | dict:
-    """The rows of a file of JSON, a list or one on each line; or an object. A ValueError if it is none of these."""
+    """Read a JSON file: a list of rows, one row per line, or an object. Raises a ValueError for any other file."""
     text = Path(file).read_text(encoding="utf-8-sig")
     try:
         content = json.loads(text)
@@ -156,7 +154,7 @@ def read_json(file: str, what: str) -> list | dict:
 
 
 def check_characters(rows: object, text: str, what: str) -> None:
-    """Raise a ValueError for the first row with half of a character, which no tokenizer reads."""
+    """Raise a ValueError for the first row with a single surrogate, which tokenizers reject."""
     if not HALF.search(text):
         return
     for number, row in enumerate(rows if isinstance(rows, list) else [rows], start=1):
@@ -172,7 +170,7 @@ def check_characters(rows: object, text: str, what: str) -> None:
 
 
 def to_dataset(rows: list[dict] | dict, what: str) -> Dataset:
-    """Rows, or the only one, with the columns of all of them. Values of several types become JSON."""
+    """Make a dataset of rows, or of one row, with the columns of all. Values of mixed types become JSON."""
     rows = [rows] if isinstance(rows, dict) else rows
     if other := [row for row in rows if not isinstance(row, dict)]:
         raise ValueError(f"{what} has the row {other[0]!r:.80}: write rows as objects of columns and values.")
@@ -186,14 +184,14 @@ def to_dataset(rows: list[dict] | dict, what: str) -> Dataset:
 
 
 def read_parquet(file: str) -> Dataset:
-    """Without a cache, which may be of an earlier file of this name; categories become their values."""
+    """Read a file without a cache, which may be of an earlier file of this name. Categories become their values."""
     table = parquet.read_table(file)
     fields = [field.with_type(plain_type(field.type)) for field in table.schema]
     return Dataset(table.cast(pyarrow.schema(fields, table.schema.metadata)))
 
 
 def plain_type(kind: pyarrow.DataType) -> pyarrow.DataType:
-    """A type of Arrow without the forms that tools choose for speed: categories, large lists, views."""
+    """Return a type of Arrow without the forms that tools choose for speed: categories, large lists, views."""
     types = pyarrow.types
     if types.is_dictionary(kind):
         return plain_type(kind.value_type)
@@ -214,8 +212,8 @@ def check_columns(
     fix: str = "rename its columns",
 ) -> None:
     """
-    Raise a ValueError if columns, whose `fix` it says, or, with `has_values`, values in them are missing; `what` has
-    them.
+    Raise a ValueError if `what`, the name of the data, lacks columns, with `fix` as advice. With `has_values`, also if
+    a value in them is missing.
     """
     names = dataset.column_names or list(next(iter(dataset)))
     if missing := [column for column in columns if column not in names]:
@@ -229,7 +227,7 @@ def check_columns(
 
 
 def check_texts(dataset: Dataset, columns: Iterable[str], what: str) -> None:
-    """Raise a ValueError if columns are missing, or a value in them is missing or no text; `what` has them."""
+    """Raise a ValueError if `what`, the name of the data, lacks columns, or a value in them is missing or no text."""
     check_columns(dataset, columns, what)
     for column in columns:
         if "string" not in (dtype := getattr(dataset.features[column], "dtype", "lists")):
@@ -244,8 +242,8 @@ def find_texts(
     how: str = ' "text"',
 ) -> tuple[str, ...]:
     """
-    The columns of the texts: those that are `given`; else "text", one of `pairs`, or the only one of texts in the
-    first rows. A ValueError if none is known, which says `how` to name them; `what` has them.
+    Return the columns of the texts: `given`; else "text", one of `pairs`, or the only column of texts in the first
+    rows. Otherwise raises a ValueError about `what`, the name of the data, that says `how` to name them.
     """
     if given is not None:
         check_columns(dataset, given, what)
@@ -264,7 +262,7 @@ def find_texts(
 
 
 def needed_only(datasets: Mapping, training_args: TrainingArguments) -> dict:
-    """The splits that the work needs; a ValueError if one is missing."""
+    """Return the splits that are needed. Raises a ValueError if one is missing."""
     needed = needed_splits(training_args)
     if missing := [split for split in needed if split not in datasets]:
         raise ValueError(f"The data has no split {' and '.join(missing)}; it has {', '.join(datasets)}.")
@@ -273,8 +271,8 @@ def needed_only(datasets: Mapping, training_args: TrainingArguments) -> dict:
 
 def load_texts(file: str, texts: tuple[str, ...], labels: tuple[str, ...], folder: str | None) -> Dataset:
     """
-    The columns `texts` and `labels` of `--train_file`, with a value in each row; texts may be in files of `folder`, as
-    `read_text_files` takes it.
+    Load the columns `texts` and `labels` of `--train_file`, with a value in each row. Texts may be in files of
+    `folder`, as in `read_text_files`.
     """
     files, what = check_files({"train": file}, TABLES), f"--train_file {file}"
     dataset = load_files(files, texts + labels)["train"]
@@ -284,8 +282,8 @@ def load_texts(file: str, texts: tuple[str, ...], labels: tuple[str, ...], folde
 
 def read_text_files(dataset: Dataset, columns: Iterable[str], what: str, folder: str | None) -> Dataset:
     """
-    The texts of columns that have names of files in `folder`, as `TEXT_FILES_HELP` says; a ValueError if one cannot be
-    read or is empty, or if nobody said what the names are. `what`: the option and the table, "--train_file a.csv".
+    Replace names of files in `folder` by their texts, as `TEXT_FILES_HELP` says. Raises a ValueError if a file cannot
+    be read or is empty, or if columns name files and `folder` is `None`. `what` names the table: "--train_file a.csv".
     """
     if folder == "no":
         return dataset

@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-English text that needs no download: the docstrings of a Python installation. Files are parsed, never imported. A text
-is one paragraph. There are no duplicates, and no file gives both training and validation texts.
+Collect English text without a download: the docstrings of a Python installation. Files are parsed, never imported. A
+text is one paragraph. There are no duplicates, and no file gives both training and validation texts.
 """
 
 import random
@@ -18,7 +18,7 @@ VALIDATION_EVERY = 20  # files
 
 
 def paragraphs(file: str | Path) -> Iterator[str]:
-    """The paragraphs of English in a file's docstrings, each on one line; none if the file cannot be parsed."""
+    """Yield the English paragraphs of a file's docstrings, each on one line; none if the file cannot be parsed."""
     for docstring in docstrings(file):
         yield from filter(is_prose, split_paragraphs(docstring.text))
 
@@ -32,12 +32,12 @@ def collect_docstrings(
     folders: Iterable[str], max_bytes: int = 10_000_000, seed: int = 0
 ) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     """
-    Texts for training and for validation, by file.
+    Collect texts for training and for validation, by file.
 
     Args:
-        folders: where to look.
+        folders: folders to search.
         max_bytes: stop at about this much text; files are visited in random order.
-        seed: of that order. The first file and every 20th after it are held out.
+        seed: seed of that order. The first file and every 20th after it are held out.
 
     Returns:
         `(train, validation)`, each a dict from file name to the texts that this file was the first to have.
@@ -71,7 +71,7 @@ def collect_docstrings(
 
 
 def write_docstrings(output_dir: str | Path, **kwargs) -> dict[str, int | str]:
-    """Collect the docstrings of this Python into `train.txt` and `validation.txt`; returns counts and file names."""
+    """Write the docstrings of this Python to `train.txt` and `validation.txt`. Returns counts and file names."""
     output_dir = Path(output_dir)
     output_dir.mkdir(parents=True, exist_ok=True)
     summary: dict[str, int | str] = {}

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Images and their classes in folders."""
+"""Read images and their classes from folders."""
 
 import os
 from io import BytesIO
@@ -20,8 +20,8 @@ IMAGES = tuple(sorted(ending for ending, kind in Image.registered_extensions().i
 
 def find_images(folder: Path) -> list[Path]:
     """
-    The images in a folder and below, in order; a ValueError if there are none. Hidden files are left out, and others,
-    of which one is named.
+    Return the images in a folder and its subfolders, sorted. Raises a ValueError if there are none. Hidden files are
+    left out; files of other types, too, with a warning.
     """
     if not folder.is_dir():
         raise ValueError(f"{folder} is no folder: put the images there.")
@@ -42,8 +42,8 @@ def find_images(folder: Path) -> list[Path]:
 
 def read_class_folders(folder: Path) -> Dataset:
     """
-    The columns "image", names of files as bytes, and "label", the folder in `folder` that an image is in or below; a
-    ValueError if it is in none.
+    Return the columns "image" (names of files as bytes) and "label" (the sub-folder of `folder` that has the image).
+    Raises a ValueError for an image in no sub-folder.
     """
     files = find_images(folder)
     parts = [file.relative_to(folder).parts for file in files]
@@ -57,8 +57,8 @@ def read_class_folders(folder: Path) -> Dataset:
 
 def read_image(file: dict | bytes, mode: str) -> Image.Image | None:
     """
-    An image of 8 bits, of the name of a file in bytes, or its "path" or "bytes", in a mode of Pillow; `None`, with a
-    warning, if it is damaged: training goes on without it.
+    Read an image with 8 bits, in a mode of Pillow, from the name of a file in bytes, or a dict of "path" and "bytes".
+    Returns `None`, with a warning, if it is damaged: training goes on without it.
     """
     path, data = (file["path"], file["bytes"]) if isinstance(file, dict) else (os.fsdecode(file), None)
     try:
@@ -71,7 +71,7 @@ def read_image(file: dict | bytes, mode: str) -> Image.Image | None:
 
 
 def with_8_bits(image: Image.Image) -> Image.Image:
-    """The image, upright, of which white is 255; it was 65535 in 16 bits, and 1 in fractions. Else a ValueError."""
+    """Turn an image upright, and scale 16 bits (0 to 65535) and fractions (0 to 1) to 8 bits. Else a ValueError."""
     is_16_bit = image.mode.startswith("I;16") or image.mode == "I" and image.format == "PNG"
     image = ImageOps.exif_transpose(image)
     if not is_16_bit and image.mode not in ("I", "F"):
@@ -86,8 +86,8 @@ def read_images(
     rows: dict[str, list], column: str, mode: str, stand_in: dict[str, list] | None = None
 ) -> tuple[list[Image.Image], dict[str, list]]:
     """
-    The images of a batch that can be read, and their rows; if none can, those of the batch `stand_in`, since a Trainer
-    takes no empty batch; a ValueError if there is none.
+    Return the images of a batch that can be read, and their rows. If there are none, return those of the batch
+    `stand_in`, since a Trainer takes no empty batch, or raise a ValueError.
     """
     for batch in (rows, stand_in or {column: []}):
         images = [read_image(file, mode) for file in batch[column]]
@@ -98,7 +98,7 @@ def read_images(
 
 
 def first_readable(dataset: Dataset, column: str, mode: str) -> dict[str, list]:
-    """A batch of the first row whose image can be read; a ValueError if there is none."""
+    """Return a batch of the first row whose image can be read. Raises a ValueError if there is none."""
     for row in range(len(dataset)):
         batch = dataset[row : row + 1]
         if read_image(batch[column][0], mode) is not None:
@@ -107,7 +107,7 @@ def first_readable(dataset: Dataset, column: str, mode: str) -> dict[str, list]:
 
 
 def readable_only(dataset: Dataset, column: str, mode: str) -> Dataset:
-    """The rows whose images can be read: an evaluation counts them, each once. A ValueError if there is none."""
+    """Return the rows whose images can be read, for an evaluation. Raises a ValueError if there are none."""
     files = dataset.select_columns([column])
     rows = [n for n, row in enumerate(files) if read_image(row[column], mode) is not None]
     if not rows:

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The configuration and the weights that the arguments of a script ask for."""
+"""Load or make the configuration, the model and its processor, as the arguments of a script say."""
 
 import copy
 from difflib import get_close_matches
@@ -17,7 +17,7 @@ from .arguments import ModelArguments
 
 
 def load_config(model_args: ModelArguments) -> PreTrainedConfig:
-    """The configuration that the arguments describe; a ValueError if fields do not exist or do not fit together."""
+    """Return the configuration of these arguments. Raises a ValueError if fields do not exist or fit together."""
     overrides = model_args.config_overrides
     if overrides is not None and not all("=" in part for part in overrides.split(",")):
         raise ValueError(f"--config_overrides is {overrides!r}; write field=value,field=value.")
@@ -43,7 +43,7 @@ def load_config(model_args: ModelArguments) -> PreTrainedConfig:
 
 
 def ordered_labels(config: PreTrainedConfig, name: str) -> PreTrainedConfig:
-    """The configuration, its labels in the order of their numbers, which config.json may have in another."""
+    """Sort the labels of a configuration by their numbers, which config.json may have in another order."""
     config.id2label = dict(sorted(config.id2label.items()))
     if [*config.id2label] != [*range(len(config.id2label))]:
         raise ValueError(f"id2label in config.json of {name} has the numbers {[*config.id2label]}: count from 0 on.")
@@ -51,7 +51,7 @@ def ordered_labels(config: PreTrainedConfig, name: str) -> PreTrainedConfig:
 
 
 def overridden(config: PreTrainedConfig, overrides: str | None) -> dict[str, object]:
-    """The fields of "field=value,field=value", of the types that they have in `config`, which they change."""
+    """Parse "field=value,field=value" by the types of the fields in `config`, which is changed as well."""
     if overrides is None:
         return {}
     config.update_from_string(overrides)
@@ -59,12 +59,12 @@ def overridden(config: PreTrainedConfig, overrides: str | None) -> dict[str, obj
 
 
 def context_length(config: PreTrainedConfig) -> int:
-    """Tokens of a text of the configured length, of a LION or a model of transformers."""
+    """Return the configured length of a text in tokens, of a LION or a model of transformers."""
     return config.context_length if isinstance(config, LionConfig) else config.max_position_embeddings
 
 
 def longest_text(config: PreTrainedConfig) -> int | None:
-    """Tokens that the model has positions for, `None` without a limit, of a LION or a model of transformers."""
+    """Return how many tokens a LION or a model of transformers has positions for; `None` without a limit."""
     if isinstance(config, LionConfig):
         return config.longest_text
     if isinstance(config, LinearizedConfig) and not config.has_longest_text:
@@ -73,7 +73,7 @@ def longest_text(config: PreTrainedConfig) -> int | None:
 
 
 def load_model(auto_class: type, model_args: ModelArguments, config: PreTrainedConfig) -> PreTrainedModel:
-    """The model of these arguments: trained weights, or new ones of this configuration."""
+    """Return the model of these arguments, with trained weights, or with new ones for this configuration."""
     options = {"attn_implementation": model_args.attn_implementation, "dtype": model_args.dtype}
     options = {name: value for name, value in options.items() if value is not None}
     if model_args.model_name_or_path is not None:
@@ -85,13 +85,13 @@ def load_model(auto_class: type, model_args: ModelArguments, config: PreTrainedC
 
 
 def load_tokenizer(model_args: ModelArguments):
-    """The tokenizer of a trained model, which pads at the end: positions in texts are counted from the left."""
+    """Load the tokenizer of a trained model. It pads at the end: positions in texts are counted from the left."""
     name, cache_dir = model_args.model_name_or_path, model_args.cache_dir
     return AutoTokenizer.from_pretrained(name, cache_dir=cache_dir, padding_side="right")
 
 
 def load_processor(model_args: ModelArguments, config: PreTrainedConfig, segmentation: bool = False):
-    """The model's image processor, or a new one. For segmentation, one of another task gives its colours only."""
+    """Load the model's image processor, or make one. For segmentation, one of another task only gives its colours."""
     name, colours = model_args.model_name_or_path, {}
     if name is not None:
         saved = AutoImageProcessor.from_pretrained(name, cache_dir=model_args.cache_dir)

@@ -2,8 +2,8 @@
 """
 Passages of documents, and queries for them: what train_passages.py trains on and bench_passages.py measures.
 
-A query is the first sentence of a passage, which is taken out of the passage. It comes with the name of the document
-in front, or without. Passages are read in four ways (`READINGS`).
+A query is the first sentence of a passage, and is removed from the passage. It is used with and without the name of
+the document in front. Passages are read in four ways (`READINGS`).
 """
 
 import json
@@ -25,11 +25,11 @@ from modeling_lion import split_passages
 
 
 SENTENCE = re.compile(r"\S.{30,300}?[.!?](?=\s)", re.DOTALL)
-MIN_REST = 100  # characters of a passage whose first sentence is taken out
-MIN_LETTERS = 0.75  # of a sentence that is a query: no code, no tables
-MOST_PADDING = 1.15  # of the longest row of a batch over the shortest
+MIN_REST = 100  # characters that a passage has behind a sentence that is removed
+MIN_LETTERS = 0.75  # share of letters in a query: no code, no tables
+MOST_PADDING = 1.15  # length of the longest row of a batch over that of the shortest
 LONGEST_PIECE, LONGEST_DOCUMENT = 512, 131072  # tokens
-# By name whether a document is read in one pass, and what has its name in front.
+# By name: whether a document is read in one pass, and whether its name is put in front of passages.
 READINGS = {
     "pieces": (False, False),
     "pieces with names": (False, True),
@@ -39,7 +39,7 @@ READINGS = {
 
 
 @dataclass(frozen=True)
-class SplitDocument:  # no tuple, which the Trainer takes apart
+class SplitDocument:  # not a tuple, which the Trainer would take apart
     name: str
     passages: list[str]
 
@@ -47,7 +47,7 @@ class SplitDocument:  # no tuple, which the Trainer takes apart
 class Query(NamedTuple):
     text: str
     name: str  # of its document
-    passage: int  # that answers it, of all
+    passage: int  # index, among all, of the passage that answers it
 
     def words(self, is_named: bool) -> str:
         return f"{self.name}: {self.text}" if is_named else self.text
@@ -56,11 +56,11 @@ class Query(NamedTuple):
 @dataclass
 class Row:
     """
-    What an encoder reads at once.
+    A row of tokens that an encoder reads at once.
 
     Attributes:
-        input_ids: with special tokens.
-        spans: first token, the one behind the last, and the index of the vector that is their mean.
+        input_ids: token ids, with special tokens.
+        spans: first token, the one behind the last, and the index of the vector, which is their mean.
     """
 
     input_ids: list[int]
@@ -69,7 +69,7 @@ class Row:
 
 def read_documents(path: str | Path) -> list[SplitDocument]:
     """
-    Documents of a JSONL file with `name` and `text`, split into passages, or with `name` and `passages`.
+    Read the documents of a JSONL file, with `name` and `text`, which is split into passages, or `name` and `passages`.
 
     Raises:
         ValueError: if a line has other fields.
@@ -96,7 +96,7 @@ def read_documents(path: str | Path) -> list[SplitDocument]:
 
 
 def first_sentence(passage: str) -> str | None:
-    """A sentence at the start of a passage that has more behind it."""
+    """Return the sentence at the start of a passage, if enough text follows it, else `None`."""
     found = SENTENCE.match(passage)
     if found is None or len(passage) - found.end() < MIN_REST:
         return None
@@ -108,8 +108,8 @@ def take_queries(
     documents: Iterable[SplitDocument], generator: random.Random, share: float, at_most: int | None = None
 ) -> tuple[list[SplitDocument], list[Query]]:
     """
-    The documents without the sentences that are queries, and those. `share` of the passages that begin with a sentence
-    lose it, but at most so many of a document.
+    Take queries out of documents. `share` of the passages that begin with a sentence lose it, at most `at_most` of a
+    document. Returns the documents without these sentences, and the queries.
     """
     changed, queries, count = [], [], 0
     for document in documents:
@@ -130,11 +130,11 @@ def make_rows(
     tokenizer: PreTrainedTokenizerBase, documents: Sequence[SplitDocument], reading: str, longest: int
 ) -> list[Row]:
     """
-    What is read of documents in one of `READINGS`. The vector of passage n has the index n, counted over all; in one
-    pass, that of document n has the number of passages plus n.
+    Make the rows to read documents in one of `READINGS`. The vector of passage n, counted over all documents, has the
+    index n; in one pass, the vector of document n has the number of all passages plus n.
 
     Args:
-        longest: tokens of a row. A longer document is read in several rows; a piece is cut off there, and at
+        longest: most tokens of a row. A longer document is read in several rows. A piece is cut there, and at
             `LONGEST_PIECE`, the positions of most encoders that read pieces.
     """
     is_whole, is_named = READINGS[reading]
@@ -156,7 +156,7 @@ def make_rows(
 
 
 def batches_of(rows: Sequence[Row], tokens: int) -> Iterator[list[Row]]:
-    """Rows of about one length together, so many that they have at most so many tokens, or one."""
+    """Group rows of about the same length into batches of at most `tokens` tokens, or of one row."""
     batch: list[Row] = []
     for row in sorted(rows, key=lambda row: len(row.input_ids)):
         length = len(row.input_ids)
@@ -169,7 +169,7 @@ def batches_of(rows: Sequence[Row], tokens: int) -> Iterator[list[Row]]:
 
 
 def vectors_of_rows(model: nn.Module, rows: Sequence[Row], pad_token_id: int) -> Tensor:
-    """The unit vectors of all spans of a batch, in their order, `(spans, hidden_size)`, float32."""
+    """Return the unit vectors of all spans of a batch, in their order, `(spans, hidden_size)`, float32."""
     device = next(model.parameters()).device
     length = max(len(row.input_ids) for row in rows)
     input_ids = torch.full((len(rows), length), pad_token_id)
@@ -186,7 +186,7 @@ def vectors_of_rows(model: nn.Module, rows: Sequence[Row], pad_token_id: int) ->
 
 
 def in_order(vectors: Sequence[Tensor], batches: Iterable[list[Row]]) -> Tensor:
-    """Vectors of batches by the index of their spans; those of documents in several rows are averaged."""
+    """Sort vectors of batches by the index of their spans. Those of documents in several rows are averaged."""
     index = torch.tensor([n for batch in batches for row in batch for _, _, n in row.spans])
     found = torch.cat(list(vectors))
     index = index.to(found.device)
@@ -196,24 +196,24 @@ def in_order(vectors: Sequence[Tensor], batches: Iterable[list[Row]]) -> Tensor:
 
 @torch.no_grad()
 def encode_rows(model: nn.Module, rows: Sequence[Row], pad_token_id: int, tokens: int = 8192) -> Tensor:
-    """`vectors_of_rows`, batch by batch, by the index of the spans."""
+    """Compute `vectors_of_rows` batch by batch, sorted by the index of the spans."""
     batches = list(batches_of(rows, tokens))
     return in_order([vectors_of_rows(model, batch, pad_token_id) for batch in batches], batches)
 
 
 def text_rows(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], longest: int) -> list[Row]:
-    """A row and a vector for each text, of its first tokens."""
+    """Make a row with one vector for each text, of its first `longest` tokens."""
     encoded = tokenizer(list(texts), truncation=True, max_length=longest, return_attention_mask=False, verbose=False)
     return [Row(ids, [(0, len(ids), n)]) for n, ids in enumerate(encoded["input_ids"])]
 
 
 def owners_of(documents: Iterable[SplitDocument]) -> Tensor:
-    """The index of each passage's document, `(passages,)`."""
+    """Return the index of each passage's document, `(passages,)`."""
     return torch.tensor([n for n, document in enumerate(documents) for _ in document.passages])
 
 
 def ndcg(scores: Tensor, answers: Tensor) -> Tensor:
-    """nDCG@10 of queries `(queries, candidates)` with one answer each; others of the same score stand before it."""
+    """Return nDCG@10 from scores `(queries, candidates)`; the answer ranks behind others of equal score."""
     ranks = (scores >= scores.gather(1, answers[:, None])).sum(1)
     return torch.where(ranks <= 10, 1 / torch.log2(1 + ranks.double()), 0.0)
 
@@ -226,12 +226,12 @@ def score_queries(
     reading: str,
 ) -> dict[str, Tensor]:
     """
-    nDCG@10 of every query, `(queries,)`, over the passages of all documents, with the document's name in front of the
-    query and without. And over all documents, by the query without a name: a document counts by its best passage, or
-    by one vector, in one pass the mean of all tokens, of pieces the mean of their vectors.
+    Return nDCG@10 of every query, `(queries,)`: over the passages of all documents, with and without the document's
+    name in front of the query; and over all documents, without names. A document is found by its best passage, or by
+    one vector: in one pass the mean of all tokens, for pieces the mean of their vectors.
 
     Args:
-        documents, queries: of `take_queries`.
+        documents, queries: from `take_queries`.
         reading: one of `READINGS`.
     """
     rows = make_rows(tokenizer, documents, reading, LONGEST_DOCUMENT)
@@ -256,13 +256,13 @@ def score_queries(
 
 def mean_and_error(values: Tensor, clusters: Tensor) -> tuple[float, float]:
     """
-    The mean, and its standard error when values of the same cluster are alike: queries of one document, for example.
+    Return the mean and its standard error, for values that are alike in a cluster, such as queries of one document.
 
     With residuals :math:`r`, their sums :math:`s_g` in `G` clusters and `n` values, the error is
     :math:`\\sqrt{G / (G - 1) \\sum_g s_g^2} / n`: that of independent values where each has its own cluster.
 
     Args:
-        values, clusters: `(values,)`; a number for each cluster.
+        values, clusters: both `(values,)`; the number of each value's cluster.
     """
     mean = values.double().mean()
     _, cluster_of = clusters.unique(return_inverse=True)

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The pictures of the demo: what it learnt, decay masks, attention."""
+"""Draw trainings and models: losses, decay masks, attention."""
 
 from pathlib import Path
 
@@ -33,8 +33,8 @@ def save(figure, path: Path) -> str:
 
 def draw_losses(path: Path, log: list[dict], unigram_loss: float, losses_by_length: dict[int, float]) -> str:
     """
-    Left: the losses of a masked language model by step, from `trainer.state.log_history`. Right, on the same scale:
-    its loss on the same tokens in windows of several lengths; the first is that of the training.
+    Draw, on the left, the losses of a masked language model by step, from `trainer.state.log_history`; on the right
+    its loss on the same tokens in windows of several lengths, of which the first is the length of the training.
     """
     figure, (by_step, by_length) = plt.subplots(1, 2, figsize=(10, 3.8), sharey=True)
     for name, label, style, alpha in (("loss", "training", "-", 0.4), ("eval_loss", "held out", "o-", 1)):
@@ -65,7 +65,7 @@ def draw_losses(path: Path, log: list[dict], unigram_loss: float, losses_by_leng
 
 
 def draw_log(path: Path, log: list[dict]) -> str:
-    """Loss and learning rate of a training by step, from `trainer.state.log_history`."""
+    """Draw loss and learning rate of a training by step, from `trainer.state.log_history`."""
     figure, axes = plt.subplots(1, 2, figsize=(10, 3.6))
     lines = (
         (axes[0], "loss", "training", BLUE, "-"),
@@ -75,7 +75,7 @@ def draw_log(path: Path, log: list[dict]) -> str:
     for axis, name, label, color, style in lines:
         points = [(entry["step"], entry[name]) for entry in log if name in entry]
         if points:
-            style = style if len(points) > 1 else "o"  # a line has two
+            style = style if len(points) > 1 else "o"  # a line needs two
             axis.plot(*zip(*points, strict=True), style, color=color, label=label, markersize=4, linewidth=1.8)
     for axis, name in zip(axes, ("loss", "learning rate"), strict=True):
         axis.set_xlabel("training step")
@@ -87,7 +87,7 @@ def draw_log(path: Path, log: list[dict]) -> str:
 
 
 def read(model_dir: str, text: str) -> tuple[list[str], torch.Tensor, torch.Tensor]:
-    """Tokens of a text; its decay masks M and attention weights, both `(layers, heads, length, length)`."""
+    """Return a text's tokens, decay masks M and attention weights, both `(layers, heads, length, length)`."""
     tokenizer = AutoTokenizer.from_pretrained(model_dir)
     inputs = tokenizer(text, return_tensors="pt")
     tokens = tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())
@@ -97,7 +97,7 @@ def read(model_dir: str, text: str) -> tuple[list[str], torch.Tensor, torch.Tens
 
 
 def draw_decay_masks(path: Path, model_dir: str, text: str) -> str:
-    """The masks M of a sentence in the first and the last layer, one per head."""
+    """Draw the masks M of a sentence in the first and the last layer, one per head."""
     tokens, masks, _ = read(model_dir, text)
     reach = masks.sum(-1).median(-1).values  # (layers, heads)
     layers = (0, len(masks) - 1)
@@ -128,7 +128,7 @@ def draw_decay_masks(path: Path, model_dir: str, text: str) -> str:
 
 
 def draw_attention_rows(path: Path, model_dir: str, text: str) -> str:
-    """Where a masked token looks, by layer (the mean over its heads)."""
+    """Draw where a masked token looks, by layer (the mean over its heads)."""
     tokens, _, weights = read(model_dir, text)
     masked = tokens.index("[MASK]")
     rows = weights[:, :, masked].mean(1)

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Trainers of the scripts, and the files that they write."""
+"""The Trainers of the scripts, and the files that they write."""
 
 import base64
 import copy
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import torch
 from torch.utils.data import DataLoader
-from transformers import EarlyStoppingCallback, EvalPrediction, PreTrainedConfig, Trainer, TrainingArguments, set_seed
+from transformers import EvalPrediction, PreTrainedConfig, Trainer, TrainingArguments, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import TrainerCallback, TrainerState
 from transformers.trainer_utils import has_length
@@ -24,7 +24,7 @@ from .pictures import draw_log
 
 
 class OrderedTrainer(Trainer):
-    """A Trainer that evaluates and predicts every row, in order, whatever the arguments of the training are."""
+    """A Trainer that evaluates and predicts every row, in order, whatever the arguments for training say."""
 
     def get_eval_dataloader(self, *args, **kwargs) -> DataLoader:
         return self.in_order(super().get_eval_dataloader, *args, **kwargs)
@@ -60,14 +60,14 @@ class EpochCallback(TrainerCallback):
 
 
 def accuracy(prediction: EvalPrediction) -> dict[str, float]:
-    """The share of labels that are predicted, of those that count (not -100). Predictions are logits, or classes."""
+    """Return the share of labels (other than -100) that are predicted. Predictions are logits, or classes."""
     answers, labels = prediction.predictions, prediction.label_ids
     answers = answers.argmax(axis=-1) if answers.ndim > labels.ndim else answers
     return {"accuracy": float((answers == labels)[labels != -100].mean())}
 
 
 class Setup(NamedTuple):
-    """The arguments, the configuration and what else `start` reads."""
+    """The arguments of a script, its configuration, and the checkpoint to resume from."""
 
     model_args: ModelArguments
     data_args: DataArguments
@@ -83,7 +83,7 @@ def start(
     from_scratch: bool = False,
     can_predict: bool = True,
 ) -> Setup:
-    """Read and check the arguments of a script, which can train from scratch, and predict, or not."""
+    """Read and check the arguments of a script. The flags say whether it can train from scratch, and predict."""
     model_args, data_args, training_args = parse_arguments((model_class, data_class, TrainingArguments), args)
     check_arguments(model_args, training_args, can_predict)
     data_args.check(model_args, training_args)
@@ -98,19 +98,16 @@ def start(
 def make_trainer(
     setup: Setup, model, datasets: dict, processor, metrics: Callable, collator=None, kind=OrderedTrainer, **options
 ) -> Trainer:
-    """A Trainer of this `kind`, of the splits "train" and "validation" of `datasets`, where they are."""
+    """Make a Trainer of this `kind`, for the splits "train" and "validation" of `datasets`, if there are any."""
     options |= {"processing_class": processor, "compute_metrics": metrics, "data_collator": collator}
     options |= {"train_dataset": datasets.get("train"), "eval_dataset": datasets.get("validation")}
-    trainer = kind(model=model, args=setup.training_args, **options)
-    if setup.model_args.early_stopping_patience is not None:
-        trainer.add_callback(EarlyStoppingCallback(setup.model_args.early_stopping_patience))
-    return trainer
+    return kind(model=model, args=setup.training_args, **options)
 
 
 def train_and_evaluate(
     trainer: Trainer, checkpoint: str | None, evaluate: Callable[[Trainer], dict[str, float]] = Trainer.evaluate
 ) -> Trainer:
-    """Do what --do_train and --do_eval ask for; `evaluate` computes the metrics."""
+    """Train with --do_train, and evaluate with --do_eval; `evaluate` computes the metrics."""
     if trainer.args.do_train:
         train(trainer, checkpoint)
     if trainer.args.do_eval:
@@ -120,8 +117,8 @@ def train_and_evaluate(
 
 def train(trainer: Trainer, checkpoint: str | None) -> None:
     """
-    Train, then save the model, what prepares its inputs, the metrics, the state and a plot in the output folder. A
-    checkpoint of another model is refused.
+    Train, then save the model, its tokenizer or processor, the metrics, the state and a plot in the output folder.
+    Raises a ValueError if the checkpoint is of another model.
     """
     steps_before = 0
     if checkpoint is not None:
@@ -146,7 +143,7 @@ def save_metrics(trainer: Trainer, split: str, metrics: dict[str, float]) -> Non
 
 
 def save_text(trainer: Trainer, name: str, text: str) -> None:
-    """Write a file in the output folder, in the first of many processes."""
+    """Write a file in the output folder, in the main process only."""
     if trainer.is_world_process_zero():
         path = Path(trainer.args.output_dir, name)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -156,8 +153,8 @@ def save_text(trainer: Trainer, name: str, text: str) -> None:
 
 def save_rows(trainer: Trainer, answers: list[dict], rows: Iterable[dict] | None = None) -> None:
     """
-    Write predictions.jsonl in the output folder: an answer on each line, behind what the row of the data has. Columns
-    of the data that are named like a part of the answer are written as "given_...".
+    Write predictions.jsonl in the output folder: on each line a row of the data, and its answer. Columns of the data
+    that have the name of a part of the answer are written as "given_...".
     """
     lines = []
     for answer, row in zip(answers, [{}] * len(answers) if rows is None else rows, strict=True):
@@ -172,7 +169,7 @@ def save_rows(trainer: Trainer, answers: list[dict], rows: Iterable[dict] | None
 
 
 def as_text(value: object) -> str:
-    """Text for values without a form in JSON: bytes in base 64, dates in ISO's format."""
+    """Convert values that JSON does not have to text: bytes to base 64, dates to ISO format."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

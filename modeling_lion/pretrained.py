@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-What LION adds to transformers' loading: errors that say what is wrong with a configuration or with weights, and steps
-that would go wrong otherwise, with the reason of each.
+What LION changes in the methods of `PreTrainedModel` that load and save models: errors that explain a wrong
+configuration or wrong weights, and steps that would fail without the change.
 """
 
 import json
@@ -20,7 +20,7 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, cached_file
 if TYPE_CHECKING:
     from transformers import PreTrainedModel as ModelPart
 else:
-    ModelPart = object  # what LionPreTrainedModel inherits from besides
+    ModelPart = object  # LionPreTrainedModel also inherits from PreTrainedModel
 QUIET = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
 
 
@@ -42,13 +42,13 @@ def check_config(model_class: Any, config: Any, config_class: Any) -> None:
 
 @contextmanager
 def explain_damaged_weights(name: str) -> Iterator[None]:
-    """Replace errors of weights that are damaged or incomplete with errors that say so, and what to do."""
+    """Replace the errors of damaged or incomplete weights with an OSError that says what to do."""
     try:
         yield
     except FileNotFoundError as error:
         raise OSError(f"The weights in {name} are incomplete ({error}): download or save them again.") from error
     except OSError as error:
-        # Otherwise transformers would say that there are no weights. The class is from httpx, in any version.
+        # transformers would say that there are no weights. The class is one of httpx, compared by name in any version.
         if not any(base.__name__ == "TransportError" for base in type(error.__cause__).__mro__):
             raise
         raise OSError(
@@ -67,7 +67,7 @@ def explain_damaged_weights(name: str) -> Iterator[None]:
             f"{index} is no index of weights: it needs two objects, `metadata` and `weight_map`, which gives the file "
             "of each weight. Download or save the weights again."
         ) from error
-    except UnpicklingError as error:  # torch loads tensors only, and advises to run the rest
+    except UnpicklingError as error:  # torch refuses all but tensors, and suggests to run the rest
         raise OSError(
             f"The weights in {name} are a pickle that holds more than tensors, or no weights at all. Nothing of it "
             "was run, and nothing should be: get them as safetensors, which save_pretrained writes."
@@ -84,7 +84,7 @@ def is_index(content: Any) -> bool:
 
 
 def check_mixer_weights(name: str, config: PreTrainedConfig, unexpected: list[str], missing: list[str]) -> None:
-    """Raise a ValueError for the weights of another mixer, which would be initialised at random without an error."""
+    """Raise a ValueError if weights belong to another mixer: the model would silently start with random weights."""
     others = []
     for weights in (unexpected, missing):
         for weight_name in weights:
@@ -104,22 +104,22 @@ def check_mixer_weights(name: str, config: PreTrainedConfig, unexpected: list[st
         )
 
 
-class LoadedModel(ModelPart):
-    """The steps of transformers' loading that LION overrides."""
+class PretrainedOverrides(ModelPart):
+    """The methods of `PreTrainedModel` that LION overrides to load and save models."""
 
     pooler: Any
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        # FSDP2 gives a sharded model a new class, defined in a file of torch; transformers would save that file as the
-        # code of the model, and its name as the class to load.
+        # FSDP2 gives a sharded model a new class that a file of torch defines; transformers would save that file as
+        # the code of the model, and the name of that class as the one to load.
         first, *others = cls.__bases__
         if others and first.__module__.startswith("torch.distributed"):
             cls.__name__, cls.__module__ = others[0].__name__, others[0].__module__
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, output_loading_info: bool = False, **kwargs):
-        """`PreTrainedModel.from_pretrained`, with clear errors for damaged weights and for those of another mixer."""
+        """`PreTrainedModel.from_pretrained`, with clear errors for damaged weights and weights of another mixer."""
         name = pretrained_model_name_or_path
         with explain_damaged_weights(name):
             model, info = super().from_pretrained(name, *args, output_loading_info=True, **kwargs)
@@ -127,7 +127,7 @@ class LoadedModel(ModelPart):
         return (model, info) if output_loading_info else model
 
     def _adjust_missing_and_unexpected_keys(self, loading_info) -> None:
-        """Load an encoder that was saved without a pooler without one: a new pooler would give random vectors."""
+        """Drop the pooler of an encoder that was saved without one: a new pooler would give random vectors."""
         super()._adjust_missing_and_unexpected_keys(loading_info)
         if getattr(self, "pooler", None) is None:
             return
@@ -138,8 +138,8 @@ class LoadedModel(ModelPart):
             self.pooler = None
 
     def keep_decays_in_float32(self) -> None:
-        """Tell transformers which modules stay float32 if the model is loaded in half precision (SPEC §5)."""
+        """Tell transformers which modules stay in float32 when it loads the model in half precision (SPEC §5)."""
         parts = {part for name, _ in self.named_parameters() for part in name.split(".")}
         self._keep_in_fp32_modules_strict = {part for part in parts if part.startswith("decay")}
-        # Modules that quantisers skip; some match these patterns with names of modules, some with names of parameters.
+        # Modules that quantizers skip. Some match these patterns with names of modules, some with names of parameters.
         self._keep_in_fp32_modules = {f".*{part}" for part in self._keep_in_fp32_modules_strict}

@@ -1,0 +1,59 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""A table of `bench_bindings.py`: what names in code refer to, by the distance to where they are bound."""
+
+from collections import defaultdict
+
+from measure import latest
+
+from reports.cells import markdown_table, mean_std
+from reports.registry import Read, table
+
+
+ALL = (None, None)  # of all labels, in place of a range of distances
+NAME_ALONE = "the name alone"
+
+
+def title(low: int | None, high: int | None) -> str:
+    """Of a column."""
+    if low is None:
+        return "all labels"
+    return f"< {high:,} tokens" if not low else f"{low:,} to {high:,}" if high < 10**9 else f"≥ {low:,}"
+
+
+def cell(rows: list[dict]) -> str:
+    """In per cent: the standard deviation over seeds, or for one seed the standard error over files in brackets."""
+    if len(rows) > 1:
+        return mean_std([100 * row["accuracy"] for row in rows], 1)
+    return f"{100 * rows[0]['accuracy']:.1f} ({100 * rows[0]['accuracy_error']:.1f})"
+
+
+@table("bindings", csv="bindings")
+def bindings(read: Read) -> str:
+    """A Markdown table for each length of texts, a row for each model."""
+    tables = []
+    rows = latest(read("bindings"), "tokens", "model", "times", "seed", "min_distance", "max_distance")
+    for tokens in sorted({row["tokens"] for row in rows.values()}):
+        of_length = [row for row in rows.values() if row["tokens"] == tokens]
+        ranges = sorted({(row["min_distance"], row["max_distance"]) for row in of_length}, key=lambda x: x[0] or -1)
+        ranges = sorted({*ranges} - {ALL}) + [ALL]
+        models = defaultdict(lambda: defaultdict(list))
+        for row in of_length:
+            models[row["model"], row["times"]][row["min_distance"], row["max_distance"]].append(row)
+        counts = {(row["min_distance"], row["max_distance"]): row["names"] for row in of_length}
+        lines = [["labels", "", *(f"{counts[x]:,}" for x in ranges), "", ""]]
+        for (model, times), cells in models.items():
+            found = cells[ALL]
+            name = model + f", {times} × the steps" * (times > 1)
+            cost = ["", ""]
+            if found[0]["train_cpu_seconds"]:
+                cost = [f"{sum(x[what] for x in found) / len(found) / of:.{digits}f}" for what, of, digits in COSTS]
+            lines.append(
+                [name, "" if model == NAME_ALONE else str(len(found)), *(cell(cells[x]) for x in ranges), *cost]
+            )
+        titles = [f"{tokens:,} tokens, test %", "seeds", *(title(*x) for x in ranges), *TITLES]
+        tables.append(markdown_table(titles, lines))
+    return "\n\n".join(tables)
+
+
+COSTS = (("train_cpu_seconds", 60, 1), ("memory_bytes", 2**30, 2))
+TITLES = ("training, CPU minutes", "memory of the training, GiB")
