@@ -21,12 +21,7 @@ from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
 
 from ..attention.numerics import accumulation_dtype
-from ..private_apis import (
-    forget_weight_conversions,
-    model_mappings,
-    register_recorded_outputs,
-    replace_registered_configs,
-)
+from ..private_apis import model_mappings, register_recorded_outputs, replace_registered_configs
 from .attention_functions import LINEARIZED_FORMS
 from .branch import KeptAttention, LinearBranch
 from .config import PREFIX, LinearizedConfig, parts_of
@@ -50,7 +45,6 @@ class LinearizedModel(PreTrainedModel):
                 become_linear(part, form or "lion")
             if not parts:
                 raise ValueError(f"`lion_layers` is None, and no part of this {type(self).__name__} is linear.")
-            name_classes(self)
         install_branches(self)
         self.post_init()
 
@@ -137,8 +131,6 @@ def name_classes(model: PreTrainedModel) -> None:
     name_class(model.base_model)
     if not isinstance(model.config, LinearizedConfig):
         model.config.__class__ = linearized_config_class(type(model.config))
-    model.config.architectures = [type(model).__name__]
-    forget_weight_conversions(model)
 
 
 def check_whole(part: LinearizedModel, name: str) -> None:

@@ -11,6 +11,7 @@ from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from ..private_apis import forget_weight_conversions
 from .classes import become_linear, linearized_config_class, models_inside, name_classes
 from .config import LinearizedConfig, parts_of
 from .probe import FoundAttention, run_once
@@ -86,8 +87,10 @@ def linearize(
             setattr_plainly(part.config, name, value)
         become_linear(part, "lion", scalings)
     name_classes(model)
-    for one in (model, model.base_model, *chosen):
-        one.name_or_path = ""  # adapters would name it as their base, which has softmax
+    model.base_model.name_or_path = ""  # adapters would name it as their base, which has softmax
+    for one in {model, *chosen}:
+        one.config.architectures, one.name_or_path = [type(one).__name__], ""
+        forget_weight_conversions(one)
     return model
 
 
@@ -156,7 +159,7 @@ def advice_on_encoder(model: PreTrainedModel, found: list[FoundAttention]) -> st
     base = "" if model.base_model is model else f"{model.base_model_prefix}."
     names = [x for x in parts_with_config(model) if not any(f"{base}{one}".startswith(f"{x}.") for one in blocked)]
     if names and not model.config.is_encoder_decoder:
-        return f" Give those parts that can: `parts={names}`."
+        return f" Give those parts that can: `linearize(model, parts={names})`."
     encoder = model.get_encoder() if model.config.is_encoder_decoder else model
     path = next((name for name, module in model.named_modules() if module is encoder), "")
     if not path:

@@ -204,7 +204,9 @@ def test_an_encoder_beside_a_decoder_is_not_lost_either(tmp_path):
 
 def test_parts_that_cannot_become_linear_are_named():
     model = of_two_parts("CLIP")
-    with pytest.raises(ValueError, match=re.escape("Give those parts that can: `parts=['vision_model']`")):
+    with pytest.raises(
+        ValueError, match=re.escape("Give those parts that can: `linearize(model, parts=['vision_model'])`")
+    ):
         linearize(model)
     with pytest.raises(ValueError, match="is causal"):
         linearize(model, parts=["vision_model", "text_model"])
