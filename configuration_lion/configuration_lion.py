@@ -38,7 +38,7 @@ NO_LIMIT = 2**20
 def published_fields(modality: Literal["text", "image"]) -> dict:
     """
     The fields in which the published models (in BERT's or ViT's backbone) differ from the defaults of `LionConfig`.
-    Initial decays are not a field, and stay those of `LionConfig`; docs/research/reproduce.md lists what else differs
+    Initial decays are not a field: they stay those of `LionConfig`. docs/research/reproduce.md lists other differences
     from the sources.
 
     Args:
@@ -76,13 +76,13 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
             `modeling_lion.register_mixer`, defaults to `"selective"`):
             How the influence of a token decays with distance: not at all (`"lit"`, LION-LIT, the fastest), by one
             learnt rate per head (`"decay"`, LION-D, for images with `patch_order="snake"`), or by a rate computed from
-            each token (`"selective"`, LION-S, for text). `"delta"` has the decays of `"selective"`, and its state
-            corrects what it holds under a key instead of adding to it (SPEC §14), for tasks that look up what was
-            read. Each of its heads reads in one direction. It has the field `largest_beta`, the largest part of a
-            correction that a token can write, above 0 and at most 2 (1 by default). Two mixers serve for comparison in
-            the same backbone: `"softmax"` is the attention of BERT and ViT, computed by transformers' functions
-            (`attn_implementation` `"eager"`, `"sdpa"`, ...), and `"luna"` packs the tokens into a memory of a fixed
-            length and unpacks them (Luna, Ma et al. 2021). These two ignore the fields of linear attention:
+            each token (`"selective"`, LION-S, for text). `"delta"` has the decays of `"selective"`,
+            and corrects the value that the state holds under a key instead of adding to it (SPEC §14), for tasks that
+            look up earlier tokens. Each of its heads reads in one direction. Its field `largest_beta`, above 0 and at
+            most 2 (1 by default), is the largest part of a correction that a token can write. Two mixers serve for
+            comparison in the same backbone: `"softmax"` is the attention of BERT and ViT, computed by transformers'
+            functions (`attn_implementation` `"eager"`, `"sdpa"`, ...), and `"luna"` packs the tokens into a memory of
+            a fixed length and unpacks them (Luna, Ma et al. 2021). These two ignore the fields of linear attention:
             `feature_map`, `normalization`, `head_directions`, `patch_order` and `chunk_size`.
         layer_types (`list[str]`, *optional*):
             The type of each layer, for models that mix linear attention with softmax: `"linear_attention"` (the mixer
@@ -98,8 +98,7 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
             The map applied to queries and keys. `"relu"` is recommended. The published models use `"silu_norm"`,
             `"elu"` and `"identity"`, which needs `normalization="none"`. `"hedgehog"` is learnt: softmax(±W x), with a
             matrix W for each head and twice as many features as a head has dimensions. It can imitate softmax
-            attention, for models that are converted from it. `"delta"` takes any map, and scales its results to
-            length 1.
+            attention, for models that are converted from it. `"delta"` scales the results of every map to length 1.
         num_key_heads (`int`, *optional*):
             Number of query and key heads in linear layers, a divisor of `num_attention_heads`. Each is `hidden_size` /
             `num_key_heads` wide and serves several heads, which keep their own decays and values. The state of a head
@@ -109,8 +108,8 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
             own query and key.
         normalization (`"sum"`, `"none"` or `"rms"`, *optional*):
             `"sum"` divides each output by the sum of its attention scores, `"none"` scales scores by
-            `head_dim ** -0.5`. Defaults to `"sum"`. The mixer `"delta"` has `"rms"`, its default, which divides each
-            head's output by the root of its mean square, and `"none"`, which divides by nothing.
+            `head_dim ** -0.5`. Defaults to `"sum"`. The mixer `"delta"` supports `"rms"`, its default, which divides
+            the output of each head by its root mean square, and `"none"`, which does not divide.
         attention_layer_norm (`bool`, defaults to `False`):
             LayerNorm over the concatenated heads, before the output projection.
         position_embedding_type (`"none"`, `"absolute"` or `"cyclic"`, *optional*):

@@ -43,8 +43,8 @@ PRESETS |= {
 def lion_preset(name: str, **overrides) -> LionConfig:
     """
     Make a named configuration: a recommended one, `lion-text-{small|base|large}` or `lion-image-{small|base}`, or a
-    published one, `lion-{lit|d|s}-{image-tiny|image-small|image-base|text-base|text-large}`, which differs from the
-    sources in what docs/research/reproduce.md lists, above all in the initial decays.
+    published one, `lion-{lit|d|s}-{image-tiny|image-small|image-base|text-base|text-large}`.
+    docs/research/reproduce.md lists how the published ones differ from the sources, above all in the initial decays.
 
     Args:
         name: one of `PRESETS`, for example `"lion-text-base"`.

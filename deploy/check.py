@@ -321,7 +321,7 @@ class Checks:
         )
 
     def dtypes(self) -> Iterator[Finding]:
-        """Other number formats; of a LION all kernels in each of them, beside float64, as `lion verify` does it."""
+        """Compare other dtypes with float32. For a LION, compare all kernels in each dtype, as `lion verify` does."""
         if not is_lion(self.subject.config):
             for dtype in ("bfloat16", "float16"):
                 yield self.another(dtype, lambda dtype=dtype: Subject(self.source, dtype), TOLERANCES[dtype], part=0.1)
@@ -370,7 +370,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--graph", help="folder of its graph (`lion export`) to compare (default: the model's folder)")
     parser.add_argument("--attn_implementation", metavar="NAME", help="such as lion_local (default: the model's own)")
     parser.add_argument(
-        "--seconds", type=float, default=100, help="time until no longer texts are tried (default: %(default)s)"
+        "--seconds",
+        type=float,
+        default=100,
+        help="seconds after which no longer texts are tried (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print a JSON object")
 

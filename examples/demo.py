@@ -1,11 +1,11 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Try LION on real input, offline, on a CPU, in minutes: search with a trained encoder, then train, save, reload in every
-kernel, and draw.
+Try LION on real input, offline, on a CPU, in minutes: search with a trained encoder, train, save, compare the kernels,
+and draw.
 
     python examples/demo.py --output_dir outputs/demo
 
-Text: the docstrings of this Python installation. Images: scikit-learn's handwritten digits. Everything is made anew.
+Text: the docstrings of this Python installation. Images: scikit-learn's digits. Each run starts from nothing.
 """
 
 import argparse
@@ -13,8 +13,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +24,7 @@ import run_image_classification
 import run_mlm
 import torch
 import training_lion.scripts  # noqa: F401 (before transformers, which it makes quiet)
+from hub_upload_lion.verify import print_table, verification_table, verify_checkpoint
 from PIL import Image
 from retrieval_lion.documents import STANDARD_LIBRARY
 from retrieval_lion.search.command import lines_of
@@ -82,7 +81,6 @@ def use_idle_threads() -> None:
         idle = max(1, min(threads, round(cores - busy)))
         print(f"Other programs use {busy:.1f} of {cores} cores: computing with {idle} of {threads} threads.")
         torch.set_num_threads(idle)
-        os.environ["OMP_NUM_THREADS"] = str(idle)  # for the process of part 3
 
 
 def heading(text: str) -> None:
@@ -165,7 +163,7 @@ def search_part(output: Path, model: str | Path, seconds: float) -> dict:
         print("\n".join(["", *lines_of(query, last["answers"])]))
         found[query] = last["answers"]
         request["seconds"] = 0  # the first query has read
-    print("\nyour own queries: python examples/search.py")
+    print("\nyour own queries: lion search --package stdlib")
     return {"texts": last["progress"][0], "answers": found}
 
 
@@ -260,15 +258,16 @@ def image_part(output: Path, epochs: int) -> dict:
     return figures
 
 
-def kernel_part(output: Path, validation_file: str) -> dict:
-    heading("3  Reload both in a fresh process, once per kernel")
-    report = output / "kernels.json"
-    command = [sys.executable, str(Path(__file__).with_name("compare_kernels.py")), "--output_file", str(report)]
-    command += ["--model", str(output / "mlm"), "--model", str(output / "image-classification")]
-    command += ["--text_file", validation_file, "--image_dir", str(output / "digits" / "validation")]
-    environment = {**os.environ, "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-    subprocess.run(command, check=True, env=environment)
-    return json.loads(report.read_text())
+def kernel_part(output: Path, validation_file: str) -> dict[str, float]:
+    heading("3  Reload both in every kernel")
+    errors = {}
+    for name, folder, file in (("text", "mlm", validation_file), ("digits", "image-classification", None)):
+        found = verify_checkpoint(output / folder, file=file, dtypes=("float32",))
+        print_table(verification_table(found))
+        if not found.passed:
+            raise SystemExit(f"The kernels of {output / folder} do not agree: `lion verify` shows more.")
+        errors[name] = max(error.error for error in found.errors)
+    return errors
 
 
 def picture_part(output: Path, text: dict, mlm_trainer: Trainer) -> list[str]:
@@ -289,25 +288,17 @@ def main(args: list[str] | None = None) -> dict:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output_dir", type=Path, default=Path("outputs/demo"), help="emptied first")
     parser.add_argument("--full", action="store_true", help="train longer: 800 text steps on 8 MB, 20 digit epochs")
-    parser.add_argument(
-        "--text_steps", type=int, help=f"training steps of the text model (default: {SHORT.text_steps})"
-    )
-    parser.add_argument("--digits_epochs", type=int, help=f"passes over the digits (default: {SHORT.digits_epochs})")
-    parser.add_argument("--max_bytes", type=int, help=f"bytes of docstrings (default: {SHORT.max_bytes:,})")
     parser.add_argument("--search_model", default=default_model(), help="folder of the encoder that searches")
-    parser.add_argument("--search_seconds", type=float, default=10, help="time to read texts to search")
     arguments = parser.parse_args(args)
-    given = {name: x for name, x in vars(arguments).items() if name in Effort._fields and x is not None}
-    effort = (FULL if arguments.full else SHORT)._replace(**given)
+    effort = FULL if arguments.full else SHORT
     check_source(arguments.search_model)
     datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False  # the one request that reading local images would make
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # else it warns when part 3 starts its process
     start = time.perf_counter()
     output = arguments.output_dir
     empty_folder(output)
     use_idle_threads()
 
-    found = search_part(output, arguments.search_model, arguments.search_seconds)
+    found = search_part(output, arguments.search_model, seconds=10)
     text, mlm_trainer = text_part(output, effort)
     image = image_part(output, effort.digits_epochs)
     kernels = kernel_part(output, text["validation_file"])
@@ -323,14 +314,13 @@ def main(args: list[str] | None = None) -> dict:
         "pictures": files,
     }
     (output / "summary.json").write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    differences = [max(report["differences"].values()) for report in kernels.values()]
     heading(f"Summary ({seconds / 60:.1f} minutes)")
     print(f"{'':34}{'LION':>9}{'unigram':>10}")
     print(f"{'masked tokens, held-out loss':34}{text['loss']:9.3f}{text['unigram_loss']:10.3f}")
     print(f"{'masked tokens, held-out accuracy':34}{text['accuracy']:9.1%}{text['unigram_accuracy']:10.1%}")
     print(f"{'digits, held-out accuracy':34}{image['accuracy']:9.1%}")
-    for name, difference in zip(("text", "digits"), differences, strict=True):
-        print(f"{'kernels differ at most by, ' + name:34}{difference:9.1e}")
+    for name, error in kernels.items():
+        print(f"{'largest error of a kernel, ' + name:34}{error:9.1e}")
     print("pictures: " + ", ".join(files))
     print(f"all figures: {output / 'summary.json'}")
     return summary

@@ -56,8 +56,8 @@ def load_images(setup: training.Setup) -> dict[str, Dataset]:
     model_args, data_args, training_args, *_ = setup
     image, label = data_args.image_column_name, data_args.label_column_name
     if data_args.dataset_name is not None:
-        options = {"cache_dir": model_args.cache_dir, "num_proc": data_args.preprocessing_num_workers}
-        datasets = load_dataset(data_args.dataset_name, data_args.dataset_config_name, **options)
+        name = data_args.dataset_config_name
+        datasets = load_dataset(data_args.dataset_name, name, cache_dir=model_args.cache_dir)
     else:
         folders = {"train": data_args.train_dir, "validation": data_args.validation_dir}
         datasets = {x: image_files.read_class_folders(Path(folder)) for x, folder in folders.items() if folder}

@@ -181,9 +181,7 @@ def train_tokenizer(dataset, config: PreTrainedConfig, vocab_size: int) -> LionT
 def tokenize(dataset, tokenizer, data_args: DataTrainingArguments, length: int, training_args: TrainingArguments):
     """Make sequences of `input_ids` of at most `length` tokens."""
     (column,) = data_files.find_texts(dataset, "The data")
-    options = {"batched": True, "remove_columns": dataset.column_names or list(next(iter(dataset)))}
-    if not isinstance(dataset, IterableDataset):
-        options["num_proc"] = data_args.preprocessing_num_workers
+    columns = dataset.column_names or list(next(iter(dataset)))
 
     def encode(examples: dict) -> dict:
         texts = [text for text in examples[column] if text and not text.isspace()]
@@ -200,7 +198,7 @@ def tokenize(dataset, tokenizer, data_args: DataTrainingArguments, length: int, 
         return [joined[start : min(start + length, end)] for start in range(0, end, length)]
 
     with training_args.main_process_first(desc="tokenizing"):
-        tokenized = dataset.map(encode, **options)
+        tokenized = dataset.map(encode, batched=True, remove_columns=columns)
     if not isinstance(tokenized, IterableDataset) and len(tokenized) == 0:
         raise ValueError(
             f"There is no text in {len(dataset)} rows of column {column!r}: give more data, or, if these are the rows "

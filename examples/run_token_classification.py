@@ -177,7 +177,7 @@ def encode_split(sentences: list[Sentence], tokenizer, ids: dict[str, int] | Non
 
 
 def leave_out_long(dataset: Dataset, sentences: list[Sentence], limit: int | None) -> Dataset:
-    """Sentences of up to `limit` tokens, for training; what is left out is printed."""
+    """Return the sentences of up to `limit` tokens, for training. Prints how many are left out."""
     lengths = [len(tokens) for tokens in dataset["input_ids"]]
     kept = [row for row, length in enumerate(lengths) if limit is None or length <= limit]
     if not kept:

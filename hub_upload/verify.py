@@ -342,13 +342,13 @@ def head_numbers(attention: LionAttention, hidden_states: Tensor, layout: Layout
 
 
 def linearized_numbers(
-    head: LinearBranch, query: Tensor, key: Tensor, value: Tensor, *others, output: Tensor
+    branch: LinearBranch, query: Tensor, key: Tensor, value: Tensor, *others, output: Tensor
 ) -> Tensor:
     """`head_numbers` of a linearized model, without denominators: they are sums of positive numbers."""
     heads = query.shape[1]
     decays = torch.ones(heads, dtype=query.dtype)
-    if head.decay is not None:
-        log_decay = head.decay(key.transpose(1, 2))  # (heads,), or more
+    if branch.decay is not None:
+        log_decay = branch.decay(key.transpose(1, 2))  # (heads,), or more
         decays = (log_decay if log_decay.dim() == 1 else log_decay.amin((0, 2))).exp().to(query.dtype)
     bad = ~output.isfinite().all(-1).all(0).transpose(0, 1)  # (heads, length)
     first = torch.where(bad.any(-1), bad.int().argmax(-1), math.inf)
@@ -368,7 +368,7 @@ def verification_table(verification: Verification) -> list[list[str]]:
 
 
 def summary(verification: Verification) -> list[str]:
-    """A line on the kernels, and one on the numbers inside the model where it has decays, denominators or softmax."""
+    """Summarise in a line on the kernels, and one on decays, denominators and softmax, if the model has any."""
     if not verification.passed:
         failed = [f"{e.kernel} in {e.dtype}, padding {e.padding}" for e in verification.errors if not e.passed]
         about = [f"{len(failed)} of {len(verification.errors)} differ, the first {failed[0]}"] if failed else []
@@ -401,7 +401,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtypes", nargs="+", default=DTYPES, metavar="DTYPE", help="default: " + " ".join(DTYPES))
     parser.add_argument("--seed", type=int, default=0, help="seed of the random inputs")
     parser.add_argument("--revision", help="branch, tag or commit of a Hub repository")
-    parser.add_argument("--table", action="store_true", help="print all errors and heads also where all is well")
+    parser.add_argument("--table", action="store_true", help="print all errors and heads even if all kernels agree")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -42,8 +42,8 @@ class Order:
     @classmethod
     def of(cls, is_real: Tensor | None, cu_seqlens: Tensor | None) -> "Order | None":
         """
-        The order of tokens, or `None` if no padding is between real tokens of the same sequence. In a graph, where the
-        mask cannot be read, it is never `None`, and then the identity. Arguments as in `Tokens`.
+        The order of tokens, or `None` if no padding is between real tokens of the same sequence. A graph, which cannot
+        read the mask, gets an order in any case, the identity without such padding. Arguments as in `Tokens`.
         """
         if is_real is None or is_readable(is_real) and not has_inner_padding(is_real, cu_seqlens):
             return None

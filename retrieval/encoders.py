@@ -116,7 +116,18 @@ def unit_vectors(encoder: "SentenceTransformer", texts: list[str], batch_size: i
     """
     options = {"batch_size": batch_size, "convert_to_tensor": True, "show_progress_bar": False}
     encode = getattr(encoder, f"encode_{kind}") if kind else encoder.encode
-    return encode(texts, normalize_embeddings=True, **options).float().cpu()
+    vectors = encode(texts, normalize_embeddings=True, **options).float().cpu()
+    check_finite(vectors.numpy())
+    return vectors
+
+
+def check_finite(vectors: np.ndarray) -> None:
+    """Raise a ValueError if a vector has a number that is not finite: it would be found by every query, or by none."""
+    if not (are_finite := np.isfinite(vectors).all(-1)).all():
+        raise ValueError(
+            f"The encoder gives numbers that are not finite for {(~are_finite).sum():,} of {are_finite.size:,} texts: "
+            "look for NaN in its weights (`lion check`), or run it in float32."
+        )
 
 
 def tokens_cut(encoder: "SentenceTransformer", texts: Sequence[str], prompt: str = "") -> np.ndarray:
@@ -231,5 +242,6 @@ class SentenceEncoder:
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    """Scale rows `(…, size)` to length 1, in their dtype. Rows of zeros stay."""
+    """Scale rows `(…, size)` to length 1, in their dtype. Rows of zeros stay. Refuses numbers that are not finite."""
+    check_finite(vectors)
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

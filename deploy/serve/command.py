@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, help="threads of each queue (default: PyTorch's, one per core)")
     parser.add_argument("--trust_remote_code", action="store_true", help="run code that comes with the weights")
     parser.add_argument(
-        "--max_input_tokens", type=int, help="longest text (default: the model's limit, at most 32768)"
+        "--max_input_tokens", type=int, help="most tokens of a text (default: the limit of the model, at most 32768)"
     )
     for limit in LIMITS:
         option = {"type": type(limit.default), "default": limit.default, "help": limit.metadata["help"]}

@@ -138,10 +138,10 @@ class Files:
         if config.get("modality", "image" if "image_size" in config else "text") != "text":
             raise ValueError(f"{self.source} reads images: the server has texts.")
         name = (config.get("architectures") or [""])[0]
-        head = name[name.find("For") :] if "For" in name else ""
-        if head == "ForSequenceClassification":
+        suffix = name[name.find("For") :] if "For" in name else ""
+        if suffix == "ForSequenceClassification":
             return "rerank" if self.labels() == 1 else "classify"
-        if head not in ("", "ForMaskedLM", "ForPreTraining"):
+        if suffix not in ("", "ForMaskedLM", "ForPreTraining"):
             raise ValueError(
                 f"{self.source} is a {name}: the server has encoders, ...ForSequenceClassification, and what "
                 "sentence-transformers saved."

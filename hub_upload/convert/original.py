@@ -284,7 +284,7 @@ def infer_config(state_dict: Mapping[str, Tensor], **fields) -> LionConfig:
     fields = recipe | shown | fields
     for name, hint in {
         "num_attention_heads": "--num_heads: nothing in a LION-LIT checkpoint shows the number of heads",
-        "pooling": "--pooling: whether the head reads the CLS token ('cls') or the average of all tokens ('mean')",
+        "pooling": "--pooling: whether the task head reads the CLS token ('cls') or the mean of all tokens ('mean')",
         "image_size": "--image_size: a model without positions, or with a grid that is no square, does not show it",
     }.items():
         if name in fields and fields[name] is None:

@@ -21,6 +21,7 @@ from .model_card import auto_class_of, pipeline_of
 
 HIDDEN = (
     "configuration_lion",
+    "deploy_lion",
     "hub_upload_lion",
     "modeling_lion",
     "retrieval_lion",

@@ -219,21 +219,24 @@ def mask_of(differences: Callable, forward: Tensor, backward: Tensor, is_below: 
 
 def differences_in_chunk(forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
     """Differences of the sums in each chunk, forward and backward: `(..., chunk)` becomes `(..., chunk, chunk)`."""
-    sums = chunk_sums(forward, backward)
+    wide = wide_dtype(forward.device)  # differences of two sums lose the digits that they share
+    sums = chunk_sums(forward.to(wide), backward.to(wide))
     below = sums.from_start.unsqueeze(-1) - sums.from_start.unsqueeze(-2)
-    return below, sums.to_start.unsqueeze(-2) - sums.to_start.unsqueeze(-1)
+    above = sums.to_start.unsqueeze(-2) - sums.to_start.unsqueeze(-1)
+    return below.to(forward.dtype), above.to(forward.dtype)
 
 
 def differences_between_chunks(forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
     """Differences of the sums between chunks: `(..., n, chunk)` becomes `(..., n, chunk, n * chunk)`."""
-    sums = chunk_sums(forward, backward)
-    # Sums up to each chunk, counted from the start of chunk n. They are large only where the mask is 0.
     wide = wide_dtype(forward.device)
+    sums = chunk_sums(forward.to(wide), backward.to(wide))
+    # Sums up to each chunk, counted from the start of chunk n. They are large only where the mask is 0.
     before = [x.to(wide).sum(-1).cumsum(-1) - x.to(wide).sum(-1) for x in (forward, backward)]
-    offsets = [(x.unsqueeze(-2) - x.unsqueeze(-1)).to(forward.dtype).unsqueeze(-1) for x in before]
+    offsets = [(x.unsqueeze(-2) - x.unsqueeze(-1)).unsqueeze(-1) for x in before]
     keys_forward = (sums.from_start.unsqueeze(-3) + offsets[0]).flatten(-2).unsqueeze(-2)  # (..., n, 1, length)
     keys_backward = (sums.to_start.unsqueeze(-3) + offsets[1]).flatten(-2).unsqueeze(-2)
-    return sums.from_start.unsqueeze(-1) - keys_forward, keys_backward - sums.to_start.unsqueeze(-1)
+    below = (sums.from_start.unsqueeze(-1) - keys_forward).to(forward.dtype)
+    return below, (keys_backward - sums.to_start.unsqueeze(-1)).to(forward.dtype)
 
 
 def decay_mask(forward: Tensor, backward: Tensor) -> Tensor:

@@ -106,11 +106,11 @@ def delta_both_ways(
     query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, beta: Tensor, *, form: str = "auto"
 ) -> tuple[Tensor, Tensor | None]:
     """
-    For every head the sum of what one that reads forward and one that reads backward give, not normalised, in the
-    accumulation dtype; and, for `"eager"`, the matrix that multiplies the values.
+    Run `delta_attention` forward and backward in every head and add both outputs, in the accumulation dtype and not
+    normalised. Also returns, for `"eager"`, the matrix that multiplies the values, otherwise `None`.
 
     Args:
-        query, key, value, beta, form: as of `delta_attention`.
+        query, key, value, beta, form: as in `delta_attention`.
         log_decay: `(heads,)` or `(batch, heads, length)`, for both directions.
     """
     both = alternated(log_decay, log_decay, dim=0 if is_per_head(log_decay) else 1)

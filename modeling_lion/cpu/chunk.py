@@ -46,7 +46,7 @@ from ..attention.decay_mask import (
 from ..attention.kernels import register_kernels
 from ..attention.plain import chunk_body
 from ..attention.plan import planned
-from .decay_mask import finish_mask, has_cuts, one_directional_rows
+from .decay_mask import finish_mask, has_cuts, in_parts, one_directional_rows, write_differences
 from .lit import allocate_state, compute_gradients_without_decay, compute_without_decay
 from .scratch import (
     Scratch,
@@ -148,14 +148,15 @@ class Decays:
         else:
             pairs = zip((forward, backward), cut.summing.chunk(2, dim=1), strict=True)
             sums = torch.cat([self.in_chunks(x).double() @ half for x, half in pairs], dim=-1)
-        sums = sums.to(forward.dtype).unflatten(-1, (2, 2, -1))
+        sums = sums.unflatten(-1, (2, 2, -1))
         self.is_forward = reads_forward(cut.heads).view(-1, 1, 1, 1)
         # The factors of queries and keys, (b, h, n, 2, w, c).
         if self.is_one_directional:
             own = sums[..., 0, :, :].where(self.is_forward, sums[..., 1, :, :]).unsqueeze(-2)
         else:
             own = sums.transpose(-3, -2)
-        factors = own.exp2().expand(cut.batch, cut.heads, cut.num_chunks, 2, cut.ways, cut.chunk).unsqueeze(-1)
+        own = own.to(forward.dtype).exp2().unsqueeze(-1)
+        factors = own.expand(cut.batch, cut.heads, cut.num_chunks, 2, cut.ways, cut.chunk, 1)
         if has_cut:
             closed = mask_directions(forward, backward, cut.heads, cut.head_directions)
             for_mask = [self.in_chunks(x) for x in closed]
@@ -163,7 +164,7 @@ class Decays:
             x = torch.stack((sums[..., 0, 0, :], -sums[..., 1, 1, :]), dim=-2)
             if self.is_one_directional:
                 x = x[..., :1, :].where(self.is_forward, x[..., 1:, :])
-            for_mask = [x]
+            for_mask = [in_parts(x, forward.dtype)]
         self.tables = None
         if self.is_fixed:
             self.tables = self.write_mask([x[0] for x in for_mask], 0, name="tables").split(cut.pairs)
@@ -182,17 +183,17 @@ class Decays:
         self, of_slice: Sequence[Tensor], first_head: int, chunks: slice = slice(None), name: str = "mask"
     ) -> Tensor:
         """
-        The diagonal tiles of M, `(bh, n, c, c)`, from sums in base 2, `(bh, n, w, c)`, or, with cuts, from the log
-        decays of both directions, `(bh, n, c)`.
+        The diagonal tiles of M, `(bh, n, c, c)`, from sums in base 2, `(bh, n, w, parts, c)` (`in_parts`), or, with
+        cuts, from the log decays of both directions, `(bh, n, c)`.
         """
         x = of_slice[0][:, chunks]
         if len(of_slice) == 2:
             return decay_mask(x, of_slice[1][:, chunks])
         queries, keys, scratch = x.unsqueeze(-1).unbind(2), x.unsqueeze(-2).unbind(2), self.cut.scratch
-        shape, above = (*queries[0].shape[:3], self.cut.chunk), None
-        out = torch.sub(queries[0], keys[0], out=scratch(name, *shape))
+        shape, above = (*x.shape[:2], self.cut.chunk, self.cut.chunk), None
+        out = write_differences(queries[0], keys[0], scratch(name, *shape))
         if not self.is_one_directional:
-            above = torch.sub(queries[1], keys[1], out=scratch("mask above", *shape))
+            above = write_differences(queries[1], keys[1], scratch("mask above", *shape))
         finish_mask(out, above, first_head)
         return out
 

@@ -13,8 +13,8 @@ For each pair, the exponent of the right direction is at most 0 and the other on
 the right one, without a mask of indices. A cut, a step with λ = 0, would take the digits of all later sums. With cuts,
 every exponent is therefore a sum of its own.
 
-A difference of two sums loses their common digits. So sums are float64, and differences of float32 sums are taken only
-inside of chunks.
+A difference of two sums loses their common digits. So sums are float64. For differences in float32, a sum has
+two float32 parts: its rounded value and the rounding error (`in_parts`).
 
 Dimensions: b, h = batch and heads, bh = (batch, head) pairs, n = chunks, c = tokens of a chunk, l = length, r = rows
 of a tile of M, w = the directions that a head reads: forward and backward, or one.
@@ -37,6 +37,23 @@ def has_cuts(forward: Tensor, backward: Tensor) -> bool:
     """Whether any step is a cut."""
     least = forward if backward is forward else torch.minimum(forward, backward)
     return least.amin().item() <= log_decay_floor(forward.dtype)
+
+
+def in_parts(sums: Tensor, dtype: torch.dtype) -> Tensor:
+    """
+    Split float64 sums, `(..., c)`, into parts in `dtype`, `(..., parts, c)`: the rounded value and the rounding error,
+    or one part for float64.
+    """
+    first = sums.to(dtype)
+    return first.unsqueeze(-2) if dtype == sums.dtype else torch.stack((first, (sums - first).to(dtype)), dim=-2)
+
+
+def write_differences(queries: Tensor, keys: Tensor, out: Tensor) -> Tensor:
+    """Subtract keys, `(..., parts, 1, keys)`, from queries, `(..., parts, queries, 1)`, both of `in_parts`."""
+    torch.sub(queries.select(-3, 0), keys.select(-3, 0), out=out)
+    if queries.shape[-3] == 2:
+        out.add_(queries.select(-3, 1)).sub_(keys.select(-3, 1))
+    return out
 
 
 def finish_mask(out: Tensor, above: Tensor | None, first_head: int, first_query: int = 0) -> None:
@@ -136,8 +153,8 @@ class TokenMask:
             first = x[..., ::chunk].unsqueeze(-1)
             queries = pad(x, (0, num_chunks * chunk - tiles.length)).unflatten(-1, (num_chunks, chunk)) - first
             keys = x.unsqueeze(-2) - first
-        queries = queries.to(tiles.scratch.dtype)
-        keys = queries if num_chunks == 1 else keys.to(tiles.scratch.dtype)
+        queries = in_parts(queries, tiles.scratch.dtype)
+        keys = queries if num_chunks == 1 else in_parts(keys, tiles.scratch.dtype)
         self.by_slice = slices_of_all(tiles.pairs, queries, keys)
 
     def rows(self, s: int, start: int, stop: int) -> Tensor:
@@ -152,10 +169,10 @@ class TokenMask:
         by_chunk = len(keys), queries.shape[2], chunk, tiles.length
         queries, keys = queries.unsqueeze(-1), keys.unsqueeze(-2)
         out, above = tiles.scratch("mask", *shape), None
-        torch.sub(queries[:, 0], keys[:, 0], out=out.view(by_chunk))
+        write_differences(queries[:, 0], keys[:, 0], out.view(by_chunk))
         if not self.is_one_directional:
             above = tiles.scratch("mask above", *shape)
-            torch.sub(queries[:, 1], keys[:, 1], out=above.view(by_chunk))
+            write_differences(queries[:, 1], keys[:, 1], above.view(by_chunk))
         finish_mask(out, above, self.first_head(s), start)
         return out if shape[1] == stop - start else out[:, : stop - start]
 

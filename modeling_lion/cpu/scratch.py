@@ -36,7 +36,7 @@ class Scratch:
 
     Attributes:
         dtype: the dtype of sums, decays, denominators and states (`accumulation_dtype`).
-        operand_dtype: the dtype of operands of matrix products. bfloat16 for bfloat16 inputs if this CPU
+        operand_dtype: the dtype of operands of matrix products: bfloat16 for bfloat16 inputs if this CPU
             multiplies it natively, which takes a third to a quarter of the time of float32; otherwise `dtype`.
     """
 
@@ -255,7 +255,7 @@ def cpu_operator(
     Args:
         compute, compute_gradients: as in `attention_operator`; `compute` returns the result of `rounded`.
         plain: the body (attention/plain.py) that computes the same.
-        allocate_more: allocates one more tensor that `compute` returns and `compute_gradients` takes; from query, key,
+        allocate_more: allocates one more tensor that `compute` returns and `compute_gradients` takes, from query, key,
             value and the forward log decay.
     """
 

@@ -1,7 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Softmax attention within a window, a hand-written kernel for the CPU: O(L) time and memory, in tiles that stay in
-cache.
+Softmax attention within a window, a hand-written kernel for the CPU: O(L) time and memory, in tiles of scores.
 
     P = softmax(s q kᵀ + B)      y = P v      e = log Σ_k exp(s q kᵀ + B)
 

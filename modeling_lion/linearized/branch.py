@@ -5,7 +5,7 @@ The parts that LION adds to an attention module of another encoder (SPEC §13): 
     y_i = (Σ_{|i-j| ≤ w} exp(s q_i·k_j) v_j + exp(g_i) Σ_{|i-j| > w} φ(q_i)·φ(k_j) M_ij v_j) / (the same with v = 1)
 
 The module keeps its own projections, norms and rotations: q, k and v are the tensors that it passes to transformers'
-attention interface. In place of the sum, the gated delta rule (SPEC §14) can read all tokens, F forward, B backward:
+attention interface. The gated delta rule (SPEC §14) can replace the sum. It reads all tokens, F forward, B backward:
 
     y_i = (1 - a_i) Σ_{|i-j| ≤ w} softmax_j(s q_i·k_j) v_j + a_i (F_i + B_i)        a_i = sigmoid(g_i)
 """
@@ -109,22 +109,22 @@ class LocalWindow:
         return torch.addcmul(near.to(ratio.dtype) * ratio.sigmoid(), numerator, factor).to(self.value.dtype)
 
     def near(self) -> tuple[Tensor, Tensor]:
-        """Softmax within the window, `(batch, heads, length, head_dim)`, and the logarithm of its denominators."""
+        """Softmax within the window, `(batch, heads, length, head_dim)`, and the log-sum-exp of its scores."""
         options = {"sliding_window": self.reach, "scaling": self.scaling, "tokens": self.tokens}
         near, log_sum = sliding_attention(self.query, self.key, self.value, with_log_sum=True, **options)
         return near.transpose(1, 2), log_sum
 
     def mix(self, read: Tensor) -> Tensor:
-        """The output, given what the delta rule reads, `(batch, heads, length, head_dim)`."""
+        """The output, given that of the delta rule, `read`, `(batch, heads, length, head_dim)`."""
         return torch.lerp(self.near()[0].to(read.dtype), read, self.share(read.dtype)).to(self.value.dtype)
 
     def mix_weights(self, weights: Tensor, queries: Tensor | slice = slice(None)) -> Tensor:
-        """The weights of the output, like `weights`, given those of the delta rule in the same shape."""
+        """The attention weights of some queries, given those of the delta rule in the same shape."""
         near = self.weights(torch.zeros_like(weights), queries)
         return torch.lerp(near, weights, self.share(weights.dtype)[:, :, queries])
 
     def share(self, dtype: torch.dtype) -> Tensor:
-        """The share of the delta rule in the output, a of the formula, `(batch, heads, length, 1)`."""
+        """The share a of the delta rule in the output, `(batch, heads, length, 1)`."""
         return self.gate.to(dtype).sigmoid().unsqueeze(-1)
 
     def weights(self, linear: Tensor, queries: Tensor | slice = slice(None)) -> Tensor:
@@ -183,7 +183,7 @@ class LinearBranch(nn.Module):
         self.gate = nn.Parameter(torch.empty(num_heads, head_dim)) if self.window else None
         self.gate_bias = nn.Parameter(torch.empty(num_heads)) if self.window else None
         mixer = find_mixer(config.lion_mixer)
-        self.corrects = "beta" in mixer.needs  # by the delta rule
+        self.corrects = "beta" in mixer.needs  # whether the delta rule replaces the sum
         self.decay: nn.Module | None = mixer.decay_of_keys(num_heads, head_dim)
 
     @torch.no_grad()
@@ -273,7 +273,7 @@ class LinearBranch(nn.Module):
     def read(
         self, features: list[Tensor], key: Tensor, value: Tensor, log_decay: Tensor, form: str
     ) -> tuple[Tensor, Tensor | None]:
-        """What the delta rule reads for each token, and, for "eager", its weights."""
+        """The output of the delta rule, and, for "eager", its weights."""
         beta = self.decay.beta(key.transpose(1, 2))
         return delta_both_ways(*features, value, log_decay, beta, form=form)
 
@@ -311,7 +311,7 @@ class LinearBranch(nn.Module):
         """
         with without_autocast(query):
             inputs, log_decay, window = self.prepare(query, key, key, tokens, scaling)
-            if self.corrects:  # a row of the inverse takes all of it
+            if self.corrects:  # a row of the inverse needs the whole matrix
                 linear = self.read(inputs, key, key, log_decay, "eager")[1][:, :, queries]
                 return linear if window is None else window.mix_weights(linear, queries)
             linear = inputs[0][:, :, queries] @ inputs[1].transpose(-1, -2)

@@ -2,7 +2,7 @@
 """
 Classes of linearized models, made on demand from the classes of transformers: `LionBertConfig` (`model_type`
 "lion-bert"), `LionBertModel`, `LionBertForMaskedLM`, … Their own model type prevents other programs from loading the
-weights as softmax by mistake. A model of several parts has such classes, too, if some of its parts are linear.
+weights as softmax by mistake. A model of several parts also gets such a class if some of its parts are linear.
 """
 
 from importlib import import_module
@@ -11,7 +11,9 @@ from inspect import currentframe
 import torch
 import transformers
 from huggingface_hub.dataclasses import strict
+from torch import nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers.conversion_mapping import get_checkpoint_conversion_mapping, register_checkpoint_conversion_mapping
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.feature_extraction_auto import FEATURE_EXTRACTOR_MAPPING
 from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING, IMAGE_PROCESSOR_MAPPING_NAMES
@@ -36,7 +38,7 @@ class LinearizedModel(PreTrainedModel):
 
     def __init__(self, config: PreTrainedConfig, *inputs, **kwargs):
         form = config._attn_implementation
-        if config.lion_layers is None:  # the configurations of its parts say which of them are linear
+        if config.lion_layers is None:  # a model of several parts, whose configurations say which are linear
             config._attn_implementation = None if form in LINEARIZED_FORMS else form
         # Parts without a choice of the caller become "lion"; transformers would choose softmax for them.
         for part, name in [(part, part._attn_implementation) for part in parts_of(config)]:
@@ -60,7 +62,7 @@ class LinearizedModel(PreTrainedModel):
         return super().get_correct_attn_implementation(requested_attention, is_init_check)
 
     def set_attn_implementation(self, attn_implementation: str | dict, allow_all_kernels: bool = False) -> None:
-        """`PreTrainedModel.set_attn_implementation`; of several parts, those that are linear take a form of LION."""
+        """`PreTrainedModel.set_attn_implementation`. Forms of LION apply to the linear parts of a model."""
         if self.config.lion_layers is not None or attn_implementation not in tuple(LINEARIZED_FORMS):
             super().set_attn_implementation(attn_implementation, allow_all_kernels)
             return
@@ -73,7 +75,7 @@ class LinearizedModel(PreTrainedModel):
         `nn.Module.state_dict`.
 
         Raises:
-            ValueError: if `save_pretrained` asks for it, of a whole that would be loaded with softmax in this part.
+            ValueError: if `save_pretrained` saves a whole model that would load with softmax in this part.
         """
         if prefix:
             check_whole(self, prefix[:-1])
@@ -100,7 +102,7 @@ def empty_model(source_class: type[PreTrainedModel]) -> LinearizedModel:
 
 
 def models_inside(model: PreTrainedModel) -> dict[str, PreTrainedModel]:
-    """By name, the models inside a model that have a configuration other than those around them."""
+    """The models inside a model, by name, whose configuration differs from those of the models around them."""
     found = {name: x for name, x in model.named_modules() if isinstance(x, PreTrainedModel)}
     around = lambda name: (
         x for whole, x in found.items() if name.startswith(f"{whole}." if whole else "") and x is not found[name]
@@ -112,22 +114,27 @@ def models_inside(model: PreTrainedModel) -> dict[str, PreTrainedModel]:
 
 def become_linear(model: PreTrainedModel, form: str, scalings: dict[str, float] | None = None) -> None:
     """
-    Change the class of a model whose configuration says that it is linear, and add its branches.
+    Change the class of a model whose configuration has `lion_layers`, and add its branches.
 
     Args:
-        form: an `attn_implementation`.
-        scalings: as `install_branches` takes them.
+        form: the `attn_implementation` to set.
+        scalings: as in `install_branches`.
     """
     name_classes(model)
     install_branches(model, scalings)
     model.set_attn_implementation(form)
 
 
+def name_class(model: nn.Module) -> None:
+    """Give a model of transformers its linearized class, whose forward reads the tokens."""
+    if isinstance(model, PreTrainedModel) and not isinstance(model, LinearizedModel):
+        model.__class__ = linearized_model_class(type(model))
+
+
 def name_classes(model: PreTrainedModel) -> None:
-    """Give a model, its base model and its configuration the classes of linear ones, under which they are saved."""
-    for one in {model, model.base_model}:
-        if isinstance(one, PreTrainedModel) and not isinstance(one, LinearizedModel):
-            one.__class__ = linearized_model_class(type(one))  # whose forward looks at its tokens
+    """Give a model, its base model and its configuration the classes of linearized models, for saving."""
+    name_class(model)
+    name_class(model.base_model)
     if not isinstance(model.config, LinearizedConfig):
         model.config.__class__ = linearized_config_class(type(model.config))
     model.config.architectures = [type(model).__name__]
@@ -136,20 +143,20 @@ def name_classes(model: PreTrainedModel) -> None:
 
 def check_whole(part: LinearizedModel, name: str) -> None:
     """
-    Raise a ValueError if a model of transformers is being saved that would be loaded with softmax in a linear part:
-    transformers builds parts by the configuration of the whole, often by fixed classes.
+    Raise a ValueError if `save_pretrained` saves a model of transformers that would load with softmax in a linear
+    part: transformers builds the parts by the configuration of the whole, often by fixed classes.
     """
     frame = currentframe()
     while frame is not None and frame.f_code is not PreTrainedModel.save_pretrained.__code__:
         frame = frame.f_back
     whole = None if frame is None else frame.f_locals["self"]
-    saves_adapter = getattr(whole, "_hf_peft_config_loaded", False)
+    saves_adapter = hasattr(whole, "peft_config")
     if whole is None or isinstance(whole, LinearizedModel) or saves_adapter or part not in set(whole.modules()):
         return
     try:
         with torch.device("meta"):
             made = type(whole)(type(whole.config).from_dict(whole.config.to_dict()))
-    except Exception:  # of a class of somebody else, which loads in another way
+    except Exception:  # a class of another package, which may load in another way
         return
     if not isinstance(dict(made.named_modules()).get(name), LinearizedModel):
         raise ValueError(
@@ -190,6 +197,7 @@ def install_branches(model: PreTrainedModel, scalings: dict[str, float] | None =
             module.lion.train(module.training)
     if any(isinstance(x, LinearBranch) and x.decay is not None for x in model.modules()):  # SPEC §5: stays float32
         model._keep_in_fp32_modules_strict = {*(model._keep_in_fp32_modules_strict or ()), "lion.decay"}
+    name_class(base)
     make_positions_cyclic(model)
 
 
@@ -232,7 +240,7 @@ def auto_models(base: type[PreTrainedConfig]) -> dict[str, tuple[type[PreTrained
     # AutoModel also loads classes that no Auto class of transformers loads, such as encoders of encoder-decoders.
     known = {model for found in models.values() for model in found}
     models["AutoModel"] = (*models.get("AutoModel", ()), *(model for model in models_of(base) if model not in known))
-    return models
+    return {name: found for name, found in models.items() if found}
 
 
 def models_of(base: type[PreTrainedConfig]) -> list[type[PreTrainedModel]]:
@@ -252,6 +260,9 @@ def linearized_model_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]
         if base not in MODEL_CLASSES:  # the call above may have made this class, too
             MODEL_CLASSES[base] = made = type(f"Lion{base.__name__}", (LinearizedModel, base), members)
             register_recorded_outputs(made)
+            # By name, as for a CLIPVisionModel that is loaded from the folder of a CLIPModel.
+            if (conversions := get_checkpoint_conversion_mapping(base.__name__)) is not None:
+                register_checkpoint_conversion_mapping(made.__name__, conversions, overwrite=True)
     return MODEL_CLASSES[base]
 
 
@@ -305,7 +316,7 @@ def source_type(model_type: object) -> str | None:
 
 def class_of_type(model_type: str) -> type[PreTrainedConfig]:
     """
-    The class of configurations of a model type "lion-<model type>".
+    The configuration class of a model type "lion-<model_type>".
 
     Raises:
         ValueError: if transformers has no such type.

@@ -57,7 +57,7 @@ class LinearizedConfig(PreTrainedConfig):
     Args:
         lion_layers: for each attention module, by its name within the base model: its number of heads and their
             dimension if it is linear, `None` if it keeps softmax. `linearize` finds them. `None` in a model of several
-            parts, some of which are linear: the configurations of the parts have it.
+            parts, in which the configurations of linear parts have this field.
         lion_mixer: decays of the linear sum: "lit" (none), "decay" (one number per head), "selective" (from the key of
             each token), or those of another registered mixer (`Mixer.decay_of_keys`). "delta" is the gated delta rule
             over all tokens instead of the sum.
@@ -74,7 +74,7 @@ class LinearizedConfig(PreTrainedConfig):
     auto_classes = {}
     # Writes the code that loads this class; `None` in code that was itself loaded from beside weights.
     write_code = None
-    # Gives the class of a model type "lion-…"; classes.py sets it.
+    # Returns the class of a model type "lion-…"; classes.py sets it.
     class_of_type = None
 
     lion_layers: dict | None = None
@@ -100,7 +100,7 @@ class LinearizedConfig(PreTrainedConfig):
                 raise ValueError(f"`{name.removeprefix('lion_')}` is {getattr(self, name)}; give 0 or more tokens.")
 
     def __post_init__(self, **kwargs):
-        # transformers' configuration of a whole would make those of its parts by fixed classes.
+        # transformers would make the configurations of parts by fixed classes.
         for name in self.sub_configs:
             part = getattr(self, name, None)
             if isinstance(part, dict) and str(part.get("model_type")).startswith(PREFIX):
@@ -109,8 +109,8 @@ class LinearizedConfig(PreTrainedConfig):
 
     def to_dict(self) -> dict[str, Any]:
         """
-        `PreTrainedConfig.to_dict`, with the attention that the weights need: a class of transformers that is told to
-        load them refuses to compute softmax.
+        `PreTrainedConfig.to_dict`, with the attention that the weights need, so that a class of transformers that
+        loads them raises an error instead of computing softmax.
         """
         return super().to_dict() | {"attn_implementation": "lion"}
 

@@ -37,8 +37,7 @@ def linearize(
     its class becomes `Lion<Class>`, its `model_type` "lion-<type>". It keeps its weights, task heads, hooks, dtype,
     device and mode. Each attention module gets a part named `lion` with new weights, which have to be trained
     (examples/distill.py) before the model reads longer texts well. The model gets a copy of its configuration; the
-    original does not change. `model.set_attn_implementation("sdpa")` switches to the original attention, `"lion"`
-    back.
+    original does not change. `model.set_attn_implementation("sdpa")` selects the original attention, `"lion"` LION.
 
     Args:
         model: any encoder whose layers call transformers' attention interface, with or without a task head.
@@ -53,9 +52,9 @@ def linearize(
         exact_length: the encoder's own attention computes texts of at most so many real tokens (images: patches and
             prefix tokens), to the bit. Defaults to the length that the encoder was trained with, at most 512.
         positions: "cyclic" repeats a table of positions in texts longer than it; `None` refuses such texts.
-        parts: the names of the parts to linearize in a model of several, such as CLIP or LLaVA: `["vision_model"]`.
-            The other parts keep their attention. The arguments above hold for each of the parts.
-        example_inputs: a small input, by name, for the model or its one part, if its inputs cannot be made from its
+        parts: names of the parts to linearize in a model of several parts, such as CLIP or LLaVA: `["vision_model"]`.
+            The other parts keep their attention. The arguments above apply to each named part.
+        example_inputs: a small input, by name, for the model or its named part, if its inputs cannot be made from the
             configuration.
 
     Returns:
@@ -63,8 +62,8 @@ def linearize(
 
     Raises:
         ValueError: if an attention module cannot become linear, or an argument is wrong. The model is then unchanged.
-            Later, `save_pretrained` raises it for a model of transformers that would be loaded without its linear
-            part: give `parts` of that model instead of the part.
+            `save_pretrained` also raises it for a model of transformers that would load without its linear part:
+            linearize that model with `parts`, instead of the part alone.
         TypeError: if the model is not a `PreTrainedModel`.
     """
     if not isinstance(model, PreTrainedModel):
@@ -87,6 +86,8 @@ def linearize(
             setattr_plainly(part.config, name, value)
         become_linear(part, "lion", scalings)
     name_classes(model)
+    for one in (model, model.base_model, *chosen):
+        one.name_or_path = ""  # adapters would name it as their base, which has softmax
     return model
 
 
@@ -100,7 +101,7 @@ def plan(
     positions: str | None,
     example_inputs: dict[str, Tensor] | None,
 ) -> tuple[dict[str, Any], dict[str, float]]:
-    """The fields of the configuration of a model that is to become linear, and the scalings of its modules."""
+    """The fields of `LinearizedConfig` for a model, and the scaling of scores of each attention module."""
     findings = run_once(model, example_inputs)
     found = list(findings.attention.values())
     check_found(model, found)
@@ -129,14 +130,14 @@ def plan(
 
 
 def chosen_parts(model: PreTrainedModel, names: Iterable[str]) -> list[PreTrainedModel]:
-    """The models inside a model that become linear."""
+    """The parts of a model with these names. Raises a ValueError for other names."""
     possible = parts_with_config(model)
     names = [names] if isinstance(names, str) else list(names)
     if wrong := next((name for name in names if name not in possible), None):
         known = ", ".join(map(repr, possible)) or "none"
         raise ValueError(
             f"`parts` has {wrong!r}, which is no part of this {type(model).__name__} with a configuration of its own, "
-            f"in which could be saved that it is linear. Those that have one: {known}."
+            f"which a linear part needs to be saved. Parts that have one: {known}."
         )
     if not names:
         raise ValueError(f"`parts` is empty: give some of {', '.join(map(repr, possible))}.")
@@ -144,13 +145,13 @@ def chosen_parts(model: PreTrainedModel, names: Iterable[str]) -> list[PreTraine
 
 
 def parts_with_config(model: PreTrainedModel) -> dict[str, PreTrainedModel]:
-    """By name, the models inside a model whose configuration is a part of its own."""
+    """The models inside a model, by name, whose configuration is a part of that of the model."""
     configs = {id(part) for part in parts_of(model.config)}
     return {name: x for name, x in models_inside(model).items() if id(x.config) in configs}
 
 
 def advice_on_encoder(model: PreTrainedModel, found: list[FoundAttention]) -> str:
-    """Which part can become linear: the encoder beside a decoder, or those that have a configuration of their own."""
+    """The parts that can become linear, in words: the encoder, or parts with a configuration of their own."""
     blocked = [one.name for one in found if one.problem is not None]
     base = "" if model.base_model is model else f"{model.base_model_prefix}."
     names = [x for x in parts_with_config(model) if not any(f"{base}{one}".startswith(f"{x}.") for one in blocked)]
@@ -168,13 +169,26 @@ def advice_on_encoder(model: PreTrainedModel, found: list[FoundAttention]) -> st
 
 
 def copy_config(model: PreTrainedModel) -> None:
-    """Give a model and all of its modules a copy of its configuration, which other models may share."""
+    """
+    Give a model and all of its modules a copy of its configuration, which other models may share. Modules with an
+    equal configuration get the same copy: those inside a VisionEncoderDecoderModel would not see what changes.
+    """
+    given = list(parts_of(model.config))
     copies: dict[int, Any] = {}  # of the configuration and its parts, by the `id` of the original
     copy.deepcopy(model.config, copies)
     for module in model.modules():
         for name, value in vars(module).items():
-            if isinstance(value, PreTrainedConfig) and id(value) in copies:
-                setattr(module, name, copies[id(value)])
+            if isinstance(value, PreTrainedConfig):
+                same = next((x for x in given if x is value), None) or next(
+                    (x for x in given if equals(x, value)), value
+                )
+                setattr(module, name, copies.get(id(same), value))
+
+
+def equals(first: PreTrainedConfig, second: PreTrainedConfig) -> bool:
+    """Whether two configurations say the same of a model, wherever and in whatever dtype it is saved."""
+    apart = {"_name_or_path": None, "architectures": None, "dtype": None}
+    return type(first) is type(second) and first.to_dict() | apart == second.to_dict() | apart
 
 
 def setattr_plainly(config: PreTrainedConfig, name: str, value: Any) -> None:

@@ -70,7 +70,7 @@ class WriteGate(DecayGate):
 
 
 class KeyGates(KeyDecay):
-    """`KeyDecay`, and β_j = sigmoid(u_h·k_j + c_h), which starts at 1/2."""
+    """`KeyDecay` with β_j = sigmoid(u_h·k_j + c_h), which starts at 1/2."""
 
     def __init__(self, num_heads: int, head_dim: int):
         super().__init__(num_heads, head_dim)

@@ -67,7 +67,7 @@ class KeyDecay(nn.Module):
 
 
 def logits_of_keys(key: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """w_h·k_j + b_h, of `(batch, length, heads, head_dim)`; `(batch, heads, length)`, float32 or float64."""
+    """w_h·k_j + b_h for keys `(batch, length, heads, head_dim)`: `(batch, heads, length)`, float32 or float64."""
     key = key.transpose(1, 2)
     dtype = accumulation_dtype(key.dtype)
     return (key.to(dtype) @ weight.to(dtype).unsqueeze(-1)).squeeze(-1) + bias.to(dtype).unsqueeze(-1)

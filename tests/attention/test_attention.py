@@ -77,12 +77,15 @@ def references(*inputs, reference=naive, **kwargs):
     # float64 is checked against itself: both sides err as float32 does, in smaller units.
     eps = torch.finfo(accumulation_dtype(inputs[2].dtype)).eps
     unit = 16 * eps / torch.finfo(torch.float32).eps if eps < 1e-10 else 1
+    # But sums of log decays have more digits than float32, and not more than float64.
+    steps = [x.where(x > -700, 0) for x in inputs[3:] if x is not None]
+    of_sums = max((float(x.sum(-1).abs().max()) for x in steps), default=0.0) * eps if unit < 1 else 0.0
     tolerances = []
     for right, *near, source in zip(exact, narrow, narrower, [inputs[2], *inputs], strict=False):
         error = max((x.double() - right).abs().max() for x in near) * unit
         size = right.abs().max()
         # What is added up is of size 1 here, even where it adds up to nothing.
-        least = max(64 * eps, 4 * torch.finfo(scratch.operand_dtype).eps * scratch.is_mixed) * max(1, size)
+        least = max(64 * eps + of_sums, 4 * torch.finfo(scratch.operand_dtype).eps * scratch.is_mixed) * max(1, size)
         tolerances.append(max(2 * error, least) + torch.finfo(source.dtype).eps * size)
     return exact, tolerances
 
@@ -220,6 +223,29 @@ def test_extreme_decays(kind, mixer, dtype, form):
         assert_as_good_as_naive(FORMS[form], query, key, value, log_decay, chunk_size=chunk_size)
     gradient = outputs_and_gradients(FORMS[form], query, key, value, log_decay)[-1]
     assert (gradient[log_decay == -torch.inf] == 0).all()
+
+
+def step_by_step(query, key, value, log_decay):
+    """SPEC §1 and §2, with every log M_ij a sum of its own steps: no difference of sums, which would lose digits."""
+    length = query.shape[2]
+    log_mask = torch.zeros(*log_decay.shape, length, dtype=log_decay.dtype)
+    for i in range(1, length):
+        log_mask[..., i, :i] = log_mask[..., i - 1, :i] + log_decay[..., i - 1, None]
+    for i in reversed(range(length - 1)):
+        log_mask[..., i, i + 1 :] = log_mask[..., i + 1, i + 1 :] + log_decay[..., i + 1, None]
+    scores = query @ key.transpose(-1, -2) * log_mask.exp()
+    return scores @ value / scores.sum(-1, keepdim=True)
+
+
+@pytest.mark.axes(form=EVERY_FORM, length=[64, 200], kind=["to -60", "of every size"])
+def test_steep_decays_cost_no_digits(form, length, kind):
+    """Sums of log decays are large here: those that are subtracted from each other have to have more digits."""
+    query, key, value, log_decay = make_inputs("selective", length, dtype=torch.float32)
+    random = torch.rand(log_decay.shape, generator=torch.Generator().manual_seed(2))
+    inputs = query, key, value, -60 * (random if kind == "to -60" else 10 ** (-5 * random))
+    exact = step_by_step(*(x.double() for x in inputs))
+    near = (step_by_step(*inputs) - exact).abs().max()
+    assert (EVERY_FORM[form](*inputs)[0] - exact).abs().max() <= max(2 * near, 16 * torch.finfo().eps)
 
 
 @pytest.mark.axes(mixer=MIXERS, form=EVERY_FORM, dtype=[torch.float64, torch.float32, torch.float16])

@@ -196,7 +196,7 @@ def test_convert_takes_a_mixer_of_a_file(files, tmp_path, capsys):
     text_tokenizer().save_pretrained(tmp_path / "bert")
     arguments = ["convert", str(tmp_path / "bert"), str(tmp_path / "linear"), "--mixer", "slow"]
     assert main(arguments) == 1
-    assert "`mixer` is 'slow'; give one of 'lit', 'decay', 'selective', or import" in capsys.readouterr().err
+    assert "`mixer` is 'slow'; give one of 'lit', 'decay', 'selective', 'delta', or import" in capsys.readouterr().err
     assert main([*arguments, "--mixers", str(files("my_slow"))]) == 0
     assert "1 of 1 attention modules became linear (slow, hedgehog" in capsys.readouterr().out
     assert AutoModel.from_pretrained(tmp_path / "linear").config.lion_mixer == "slow"

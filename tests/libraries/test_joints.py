@@ -4,10 +4,13 @@ What is right alone is right where it meets others: an encoder's prompts, a toke
 length, graphs in a server, traces. Each test has the right value of a public kind of report; add yours.
 """
 
+import copy
 import json
 import os
+import pickle
 import re
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +22,12 @@ from deploy_lion import ExportedModel, cli, export_checkpoint
 from deploy_lion.export import exported
 from hub_checkpoints import linear_checkpoint
 from hub_upload_lion.checkpoint import load_model
+from peft import AutoPeftModel, LoraConfig, get_peft_model
 from retrieval_lion import encoders, sources
 from retrieval_lion.documents import Document
 from retrieval_lion.passages import encode_passages
 from retrieval_lion.search import searcher
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 from tokenizers import Tokenizer
@@ -154,7 +159,7 @@ def test_linear_parts_come_back_linear(name, parts, tmp_path):
     exact = auto.from_pretrained(tmp_path, attn_implementation="sdpa").eval()
     assert torch.equal(outputs(exact), before)
     # Never softmax in silence.
-    with pytest.raises(ValueError, match="has no part of LION, and would stay softmax"):
+    with pytest.raises(ValueError, match="has no part `lion`, and would silently stay softmax"):
         outputs(source.from_pretrained(tmp_path).eval())
     assert torch.equal(outputs(source.from_pretrained(tmp_path, attn_implementation="sdpa").eval()), before)
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == f"lion-{given.model_type}"
@@ -175,7 +180,7 @@ def test_a_whole_that_would_lose_its_linear_part_is_not_saved(name, tmp_path):
     images = torch.randn(2, 3, 32, 32)
     assert torch.equal(loaded(images).last_hidden_state, tower(images).last_hidden_state)
     softmax = type(tower).source_class.from_pretrained(tmp_path / "tower").eval()
-    with pytest.raises(ValueError, match="has no part of LION, and would stay softmax"):
+    with pytest.raises(ValueError, match="has no part `lion`, and would silently stay softmax"):
         softmax(images)
     model.config.vision_config = tower.config  # which a class that asks AutoModel for its parts reads
     if name in ("CLIP", "Siglip"):
@@ -207,6 +212,120 @@ def test_parts_that_cannot_become_linear_are_named():
         with pytest.raises(ValueError, match=said):
             linearize(model, parts=wrong)
     assert type(model) is transformers.CLIPModel and not any("lion" in key for key in model.state_dict())
+
+
+@pytest.mark.parametrize(("name", "part"), [("CLIP", "vision_model"), ("Siglip", "text_model")])
+def test_a_linear_part_is_loaded_from_the_folder_of_the_whole(name, part, tmp_path):
+    """As transformers loads a CLIPVisionModel from a CLIPModel's folder (transformers#18853)."""
+    model = linearize(of_two_parts(name), parts=[part], exact_length=0, window=1)
+    model.save_pretrained(tmp_path)
+    tower = model.get_submodule(part)
+    loaded = type(tower).from_pretrained(tmp_path).eval()
+    inputs = torch.randn(2, 3, 32, 32) if part == "vision_model" else torch.randint(3, 50, (2, 7))
+    assert torch.equal(loaded(inputs).last_hidden_state, tower(inputs).last_hidden_state)
+    with pytest.raises(ValueError, match="has no part `lion`, and would silently stay softmax"):
+        type(tower).source_class.from_pretrained(tmp_path)(inputs)
+
+
+@pytest.mark.parametrize("way", ["parts", "before"])
+def test_a_linear_encoder_of_images_before_a_decoder(way, tmp_path):
+    """`VisionEncoderDecoderModel` (transformers#33992) has one class, and none for AutoModel."""
+    torch.manual_seed(0)
+    encoder = transformers.ViTModel(transformers.ViTConfig(**SIZES, image_size=32, patch_size=8)).eval()
+    pixels, ids = torch.randn(1, 3, 32, 32), torch.randint(3, 50, (1, 5))
+    inputs = {"pixel_values": pixels, "decoder_input_ids": ids}
+    states = encoder(pixels).last_hidden_state
+    if way == "before":
+        linearize(encoder, exact_length=0, window=1)
+    decoder = BertConfig(**SIZES, vocab_size=60, is_decoder=True, add_cross_attention=True)
+    decoder = transformers.BertLMHeadModel(decoder).eval()
+    model = transformers.VisionEncoderDecoderModel(encoder=encoder, decoder=decoder).eval()
+    if way == "parts":
+        linearize(model, parts=["encoder"], exact_length=0, window=1)
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path).eval()
+    assert type(loaded.encoder).__name__ == "LionViTModel"
+    assert abs(model.encoder(pixels).last_hidden_state - states).max() > 1e-4
+    assert torch.equal(loaded(**inputs).logits, model(**inputs).logits)
+
+
+def test_parts_are_trained_adapted_and_copied(tmp_path):
+    """LLaVA#1694 (a trained tower that is not loaded again), peft#3114, UltraRAG#111 (pickles of classes)."""
+    model = linearize(of_two_parts("CLIP"), parts=["vision_model"], mixer="decay", exact_length=0, window=1)
+    expected = outputs(model)
+    assert torch.equal(outputs(copy.deepcopy(model)), expected)
+    assert torch.equal(outputs(pickle.loads(pickle.dumps(model))), expected)
+    optimizer = torch.optim.SGD(model.vision_model.parameters(), 0.1)
+    inputs = {"input_ids": torch.randint(3, 50, (2, 7)), "pixel_values": torch.randn(2, 3, 32, 32)}
+    model.train()(**inputs, return_loss=True).loss.backward()
+    trained = [name for name, weight in model.named_parameters() if ".lion." in name and weight.grad.abs().sum() > 0]
+    assert len({name.rpartition(".lion.")[0] for name in trained}) == 2
+    optimizer.step()
+    model.eval().save_pretrained(tmp_path / "model")
+    loaded = transformers.AutoModel.from_pretrained(tmp_path / "model").eval()
+    assert torch.equal(outputs(loaded), outputs(model))
+    loaded.add_adapter(LoraConfig(target_modules=["q_proj"], r=4, init_lora_weights=False))
+    expected = outputs(loaded.eval())
+    loaded.save_pretrained(tmp_path / "adapter")
+    base = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())["base_model_name_or_path"]
+    again = transformers.AutoModel.from_pretrained(base).eval()
+    again.load_adapter(str(tmp_path / "adapter"))
+    assert torch.equal(outputs(again.eval()), expected)
+
+
+def test_an_adapter_does_not_name_the_softmax_model_as_its_base(tmp_path):
+    """Of a model with adapters only these are saved (sentence-transformers#3246): it would be loaded with softmax."""
+    BertModel(BertConfig(**SIZES, vocab_size=40)).save_pretrained(tmp_path / "bert")
+    model = linearize(BertModel.from_pretrained(tmp_path / "bert"), exact_length=4, window=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of PEFT, about gradient checkpointing
+        get_peft_model(model, LoraConfig(target_modules=["query"])).save_pretrained(tmp_path / "adapter")
+    assert not json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())["base_model_name_or_path"]
+    with pytest.raises((ValueError, OSError)):
+        AutoPeftModel.from_pretrained(tmp_path / "adapter")
+
+
+# Vectors that are not finite (chroma#7420: such a record is found by every query, or by none)
+
+
+@pytest.mark.parametrize("kind", ["lion", "bert"])
+def test_vectors_that_are_not_finite_are_refused(kind, tmp_path, capsys):
+    folder = encoder_folder(tmp_path, kind)
+    path = next(folder.rglob("model.safetensors"))
+    weights = load_file(path)
+    name = next(name for name in weights if "word_embeddings" in name)
+    weights[name][len(SPECIAL) + WORDS.split().index("owl")] = float("nan")
+    save_file(weights, path, metadata={"format": "pt"})
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text(TEXTS[1])
+    model = ["--model", str(folder)]
+    for call in (
+        ["embed", str(tmp_path / "a.jsonl"), "--out", str(tmp_path / "out")],
+        ["search", str(tmp_path / "texts"), "lion", "--cache_dir", str(tmp_path), "--keep_minutes", "0"],
+        ["search", str(tmp_path / "texts"), "owl", "--cache_dir", str(tmp_path), "--keep_minutes", "0"],
+    ):
+        assert cli.main([*call, *model]) == 1
+        said = capsys.readouterr()
+        assert "The encoder gives numbers that are not finite for " in said.err and "nan" not in said.out
+
+
+# Settings of a tokenizer's file (quackformers#34, spiceai#13416): all-MiniLM-L6-v2 pads and cuts at 128 there
+
+
+@pytest.mark.parametrize("kind", ["lion", "bert"])
+def test_padding_and_truncation_of_a_tokenizer_file_change_nothing(kind, tmp_path):
+    folder, texts = encoder_folder(tmp_path, kind, prompts=PROMPTS), [*TEXTS, "the lion roars at night . " * 8]
+    expected = SentenceTransformer(str(folder), device="cpu").encode_document(texts, normalize_embeddings=True)
+    path = next(folder.rglob("tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.enable_padding(length=24)
+    tokenizer.enable_truncation(12)
+    tokenizer.save(str(path))
+    encoder = encoders.SentenceEncoder(encoders.load_encoder(folder), in_pieces=True)
+    np.testing.assert_allclose(encoder.encode_texts(texts), expected, atol=1e-5)
+    found = torch.cat(encoder.encode_documents(list(map(document, texts))))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 # Prompts (sentence-transformers#1735, #3054)

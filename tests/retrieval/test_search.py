@@ -672,10 +672,10 @@ def test_packages_have_their_import_names():
     assert os.path.realpath(json.__file__) in files
 
 
-def test_the_script_searches_the_documentation_of_python(bag, tmp_path, monkeypatch, capsys):
+def test_searches_the_documentation_of_a_package(bag, tmp_path, monkeypatch, capsys):
     (tmp_path / "model").mkdir()
     options = ["--package", "zipfile", "--model", str(tmp_path / "model"), "--cache_dir", str(tmp_path / "cache")]
-    assert import_module("search").main(["read a zip file", *options, "--keep_minutes", "0"]) == 0
+    assert cli.main(["search", "read a zip file", *options, "--keep_minutes", "0"]) == 0
     assert "zipfile" in capsys.readouterr().out
 
 

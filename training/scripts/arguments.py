@@ -37,7 +37,6 @@ class ModelArguments:
         choices=["auto", "bfloat16", "float16", "float32"],
     )
     ignore_mismatched_sizes: bool = option("Initialise weights of other shapes, as for other labels.", False)
-    early_stopping_patience: int | None = option("Stop after this many evaluations without progress.")
 
 
 @dataclass
@@ -66,7 +65,6 @@ class HubArguments(DataArguments):
 
     dataset_name: str | None = option("A dataset of the Hub, or a folder.")
     dataset_config_name: str | None = option("The configuration of that dataset.")
-    preprocessing_num_workers: int | None = option("Processes that prepare the data.")
 
 
 @dataclass
@@ -119,11 +117,6 @@ def check_arguments(model_args: ModelArguments, training_args: TrainingArguments
     ):
         if is_given:
             raise ValueError(f"{name} leaves no predictions to measure or write: leave it out.")
-    if model_args.early_stopping_patience is not None and not training_args.load_best_model_at_end:
-        raise ValueError(
-            "--early_stopping_patience needs --load_best_model_at_end True with --eval_strategy and --save_strategy "
-            "(both steps, or both epoch), so that the best weights are there to stop at."
-        )
 
 
 def check_paths(**paths: str | None) -> None:

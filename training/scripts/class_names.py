@@ -120,16 +120,16 @@ def number_names(places: dict[str, str], names: Iterable[str], what: str, has_nu
 
 
 def set_labels(
-    config: PreTrainedConfig, names: list[str], model_args: ModelArguments, head: str, what: str, fewest: int = 2
+    config: PreTrainedConfig, names: list[str], model_args: ModelArguments, ending: str, what: str, fewest: int = 2
 ) -> None:
     """
     Give the model the classes `names` of `what`, unless it is a trained model that knows them all. Raises a ValueError
     if it has other classes and no new task head was asked for, or if there are fewer than `fewest`. Models whose class
-    name ends with `head` have weights for their labels.
+    name ends with `ending` have weights for their labels.
     """
-    has_head = any(name.endswith(head) for name in config.architectures or [head])
+    has_weights = any(name.endswith(ending) for name in config.architectures or [ending])
     known = [class_name(name) for name in config.id2label.values()]
-    is_trained = model_args.model_name_or_path is not None and has_head
+    is_trained = model_args.model_name_or_path is not None and has_weights
     unknown = {*names} - {*known}
     if len(names) < fewest and (unknown or len(known) < fewest):
         raise ValueError(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import torch
 from torch.utils.data import DataLoader
-from transformers import EarlyStoppingCallback, EvalPrediction, PreTrainedConfig, Trainer, TrainingArguments, set_seed
+from transformers import EvalPrediction, PreTrainedConfig, Trainer, TrainingArguments, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import TrainerCallback, TrainerState
 from transformers.trainer_utils import has_length
@@ -101,10 +101,7 @@ def make_trainer(
     """Make a Trainer of this `kind`, for the splits "train" and "validation" of `datasets`, if there are any."""
     options |= {"processing_class": processor, "compute_metrics": metrics, "data_collator": collator}
     options |= {"train_dataset": datasets.get("train"), "eval_dataset": datasets.get("validation")}
-    trainer = kind(model=model, args=setup.training_args, **options)
-    if setup.model_args.early_stopping_patience is not None:
-        trainer.add_callback(EarlyStoppingCallback(setup.model_args.early_stopping_patience))
-    return trainer
+    return kind(model=model, args=setup.training_args, **options)
 
 
 def train_and_evaluate(
