@@ -23,7 +23,7 @@ range of lengths:
 
 "LION by softmax" is LION's checkpoint with its own softmax attention at every length, so all else is the same:
 
-    python benchmarks/bench_retrieval.py --encoders LION "LION by softmax" --guides --documents 50 30 10 0 0
+    python benchmarks/bench_retrieval.py --encoders "LION by softmax" LION --guides --documents 50 30 10 0 0
 
 The encoders that are "trained" have seen queries and documents of other packages before, by train_embeddings.py: as a
 whole, up to 1,024 tokens, or as often a piece at random.
