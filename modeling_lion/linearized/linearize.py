@@ -189,7 +189,7 @@ def copy_config(model: PreTrainedModel) -> None:
 
 
 def equals(first: PreTrainedConfig, second: PreTrainedConfig) -> bool:
-    """Whether two configurations say the same of a model, wherever and in whatever dtype it is saved."""
+    """Whether two configurations describe the same model, apart from where and in which dtype it is saved."""
     apart = {"_name_or_path": None, "architectures": None, "dtype": None}
     return type(first) is type(second) and first.to_dict() | apart == second.to_dict() | apart
 
