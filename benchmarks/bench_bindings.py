@@ -51,13 +51,13 @@ from trainings import (
     Experiment,
     accuracy,
     chosen_tasks,
+    comparison_arguments,
     make_trainer,
     pad_with_labels,
     run_mlm,
     sizes,
     start,
     tiny,
-    training_arguments,
 )
 from transformers import PreTrainedTokenizerFast
 
@@ -347,11 +347,7 @@ def guess(bindings: Bindings, cache_dir: Path) -> list[dict]:
 
 
 def main(args: list[str] | None = None) -> None:
-    parser = training_arguments(__doc__, SCALES)
-    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--times", type=int, default=1, help="train for so many times the steps, in rows of their own")
-    parser.add_argument("--quick", action="store_true", help="scale quick, one seed")
+    parser = comparison_arguments(__doc__, SCALES, MODELS)
     args = parser.parse_args(args)
     if args.quick:
         args.scale, args.seeds = "quick", args.seeds[:1]

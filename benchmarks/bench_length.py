@@ -30,13 +30,13 @@ from trainings import (
     Data,
     Experiment,
     chosen_tasks,
+    comparison_arguments,
     last_layer_full,
     load_data,
     make_trainer,
     sizes,
     start,
     tiny,
-    training_arguments,
 )
 from transformers import Trainer
 from transformers.trainer_callback import PrinterCallback
@@ -190,11 +190,7 @@ def test(
 
 
 def main(args: list[str] | None = None) -> None:
-    parser = training_arguments(__doc__, SCALES)
-    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--times", type=int, default=1, help="train for so many times the steps, in rows of their own")
-    parser.add_argument("--quick", action="store_true", help="scale quick, one seed")
+    parser = comparison_arguments(__doc__, SCALES, MODELS)
     args = parser.parse_args(args)
     if args.quick:
         args.scale, args.seeds = "quick", args.seeds[:1]

@@ -339,6 +339,18 @@ def training_arguments(description: str, scales: dict[str, dict[str, object]]) -
     return parser
 
 
+def comparison_arguments(
+    description: str, scales: dict[str, dict[str, object]], models: Iterable[str]
+) -> argparse.ArgumentParser:
+    """`training_arguments`, with those of benchmarks that train several models with several seeds."""
+    parser = training_arguments(description, scales)
+    parser.add_argument("--models", nargs="+", choices=list(models), default=list(models))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--times", type=int, default=1, help="train for so many times the steps, in rows of their own")
+    parser.add_argument("--quick", action="store_true", help="scale quick, one seed")
+    return parser
+
+
 def chosen_tasks(parser: argparse.ArgumentParser, args: argparse.Namespace, scales: dict[str, dict]) -> list[str]:
     """The tasks that were asked for, or all of the scale; ends with a message if the scale has not all of them."""
     if missing := set(args.tasks or []) - set(scales[args.scale]):
