@@ -35,7 +35,7 @@ import torch
 from bench_length import MODELS as OF_LENGTH
 from bench_length import WINDOW, quiet
 from datasets import Dataset, DatasetDict, load_from_disk
-from measure import append_rows, in_new_process, peak_memory, read_rows, torch_threads
+from measure import append_rows, in_new_process, peak_memory, torch_threads
 from report import write_pages
 from reports.bindings import ALL, NAME_ALONE
 from retrieval_lion.documents import files_of_package, read_text
@@ -50,8 +50,8 @@ from trainings import (
     Data,
     Experiment,
     accuracy,
-    chosen_tasks,
     comparison_arguments,
+    is_measured,
     make_trainer,
     pad_with_labels,
     run_mlm,
@@ -347,20 +347,15 @@ def guess(bindings: Bindings, cache_dir: Path) -> list[dict]:
 
 
 def main(args: list[str] | None = None) -> None:
-    parser = comparison_arguments(__doc__, SCALES, MODELS)
-    args = parser.parse_args(args)
-    if args.quick:
-        args.scale, args.seeds = "quick", args.seeds[:1]
+    args = comparison_arguments(args, __doc__, SCALES, MODELS)
     path = args.output_dir / "bindings.csv"
     with torch_threads(args.threads):
-        for task in chosen_tasks(parser, args, SCALES):
+        for task in args.tasks:
             bindings = SCALES[args.scale][task].longer(args.times)
             for seed, name in [(None, NAME_ALONE), *product(args.seeds, args.models)]:
                 case = {"scale": args.scale, "tokens": bindings.texts.length, "model": name, "times": args.times}
                 case["seed"] = seed
-                if found := read_rows(path, **case):
-                    if found[-1]["settings"] != bindings.settings():
-                        raise ValueError(f"{path} is of another experiment ({found[-1]['settings']}).")
+                if is_measured(path, case, bindings.settings()):
                     continue
                 print(f"{task} tokens, {name}, {args.times} times the steps, seed {seed}", flush=True)
                 if seed is None:

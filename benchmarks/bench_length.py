@@ -21,7 +21,7 @@ from itertools import product
 from pathlib import Path
 
 import torch
-from measure import append_rows, read_rows, torch_threads
+from measure import append_rows, torch_threads
 from report import write_pages
 from tasks.generated import TASKS, load_task
 from trainings import (
@@ -29,8 +29,8 @@ from trainings import (
     ROTARY,
     Data,
     Experiment,
-    chosen_tasks,
     comparison_arguments,
+    is_measured,
     last_layer_full,
     load_data,
     make_trainer,
@@ -190,19 +190,14 @@ def test(
 
 
 def main(args: list[str] | None = None) -> None:
-    parser = comparison_arguments(__doc__, SCALES, MODELS)
-    args = parser.parse_args(args)
-    if args.quick:
-        args.scale, args.seeds = "quick", args.seeds[:1]
+    args = comparison_arguments(args, __doc__, SCALES, MODELS)
     path = args.output_dir / "length.csv"
     with torch_threads(args.threads):
-        for task in chosen_tasks(parser, args, SCALES):
+        for task in args.tasks:
             length = SCALES[args.scale][task].longer(args.times)
             for seed, name in product(args.seeds, args.models):
                 case = {"scale": args.scale, "task": task, "model": name, "times": args.times, "seed": seed}
-                if found := read_rows(path, **case):
-                    if found[-1]["settings"] != length.settings():
-                        raise ValueError(f"{path} is of another experiment ({found[-1]['settings']}).")
+                if is_measured(path, case, length.settings()):
                     continue
                 print(f"{task}, {name}, {args.times} times the steps, seed {seed}", flush=True)
                 rows = train_and_test(name, seed, task, length, args.cache_dir)

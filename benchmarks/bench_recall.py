@@ -19,7 +19,7 @@ import json
 from dataclasses import fields, replace
 from itertools import product
 
-from measure import append_rows, read_rows, torch_threads
+from measure import append_rows, torch_threads
 from report import write_pages
 from trainings import (
     METRICS,
@@ -29,6 +29,7 @@ from trainings import (
     Experiment,
     add_mixers,
     chosen_tasks,
+    is_measured,
     load_data,
     sizes,
     tiny,
@@ -70,9 +71,7 @@ def train_once(task: str, model: str, seed: int, data: Data, args: argparse.Name
     path, variant = args.output_dir / "recall.csv", experiment.variant_name
     case = {"scale": args.scale, "task": task, "model": model, "seed": seed, "variant": variant}
     settings = {"settings": experiment.settings()}
-    if found := read_rows(path, **case):
-        if found[-1]["settings"] != settings["settings"]:
-            raise ValueError(f"{path} is of another experiment ({found[-1]['settings']}): give another --output_dir.")
+    if is_measured(path, case, settings["settings"]):
         return
     print(f"{task}, {model}, variant {variant or 'default'}, seed {seed}", flush=True)
     row = train(model, seed, experiment, data, args.cache_dir)

@@ -14,7 +14,7 @@ import add_examples  # noqa: F401 (examples/ can be imported from here on)
 import numpy as np
 import run_mlm
 import torch
-from measure import RESULTS
+from measure import RESULTS, read_rows
 from peers.auto_classes import peer_class
 from peers.mamba import MAMBA_PEERS, BidirectionalMamba
 from reports.names import COLORS
@@ -339,20 +339,32 @@ def training_arguments(description: str, scales: dict[str, dict[str, object]]) -
     return parser
 
 
-def comparison_arguments(
-    description: str, scales: dict[str, dict[str, object]], models: Iterable[str]
-) -> argparse.ArgumentParser:
-    """`training_arguments`, with those of benchmarks that train several models with several seeds."""
-    parser = training_arguments(description, scales)
-    parser.add_argument("--models", nargs="+", choices=list(models), default=list(models))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--times", type=int, default=1, help="train for so many times the steps, in rows of their own")
-    parser.add_argument("--quick", action="store_true", help="scale quick, one seed")
-    return parser
-
-
 def chosen_tasks(parser: argparse.ArgumentParser, args: argparse.Namespace, scales: dict[str, dict]) -> list[str]:
     """The tasks that were asked for, or all of the scale; ends with a message if the scale has not all of them."""
     if missing := set(args.tasks or []) - set(scales[args.scale]):
         parser.error(f"scale {args.scale} has no {' and no '.join(sorted(missing))}: {', '.join(scales[args.scale])}")
     return args.tasks or list(scales[args.scale])
+
+
+def comparison_arguments(
+    args: list[str] | None, description: str, scales: dict[str, dict[str, object]], models: Iterable[str]
+) -> argparse.Namespace:
+    """Parse the arguments of benchmarks that train several models with several seeds; `tasks` are those to do."""
+    parser = training_arguments(description, scales)
+    parser.add_argument("--models", nargs="+", choices=list(models), default=list(models))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--times", type=int, default=1, help="train for so many times the steps, in rows of their own")
+    parser.add_argument("--quick", action="store_true", help="scale quick, one seed")
+    parsed = parser.parse_args(args)
+    if parsed.quick:
+        parsed.scale, parsed.seeds = "quick", parsed.seeds[:1]
+    parsed.tasks = chosen_tasks(parser, parsed, scales)
+    return parsed
+
+
+def is_measured(path: Path, case: dict, settings: str) -> bool:
+    """Whether a table has rows of a case. Raises a ValueError if they are of other `settings`."""
+    found = read_rows(path, **case)
+    if found and found[-1]["settings"] != settings:
+        raise ValueError(f"{path} is of another experiment ({found[-1]['settings']}): give another --output_dir.")
+    return bool(found)

@@ -253,7 +253,7 @@ def test_runs_once_and_reports(bench, tmp_path, monkeypatch):
     args = ["--quick", "--output_dir", str(tmp_path), "--cache_dir", str(tmp_path / "cache")]
     args += ["--models", "LION", "softmax, pieces of 256"]
     bench.main(args)
-    rows = bench.read_rows(tmp_path / "bindings.csv")
+    rows = import_module("measure").read_rows(tmp_path / "bindings.csv")
     by_model = {name: [x for x in rows if x["model"] == name] for name in ("the name alone", "LION", *args[-1:])}
     counts = [[(x["min_distance"], x["names"]) for x in of_model] for of_model in by_model.values()]
     assert counts[0] == counts[1] == counts[2] and len(counts[0]) == 3 and sum(map(len, counts)) == len(rows)

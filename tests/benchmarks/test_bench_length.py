@@ -16,7 +16,7 @@ def bench():
 def test_runs_once_and_reports(bench, tmp_path):
     args = ["--quick", "--output_dir", str(tmp_path), "--cache_dir", str(tmp_path / "cache"), "--tasks", "definitions"]
     bench.main([*args, "--models", "LION", "softmax (rotary)"])
-    rows = bench.read_rows(tmp_path / "length.csv")
+    rows = importlib.import_module("measure").read_rows(tmp_path / "length.csv")
     cases = [(row["model"], row["length"], row["scaling"]) for row in rows]
     peer = [("softmax (rotary)", n, scaling) for n, scaling in ((128, "none"), (256, "none"), (256, "yarn"))]
     assert cases == [("LION", 128, "none"), ("LION", 256, "none"), *peer]
@@ -26,7 +26,9 @@ def test_runs_once_and_reports(bench, tmp_path):
     assert "| softmax (rotary), YaRN | 1 |  |" in page
     assert (tmp_path / "images" / "accuracy_by_length.png").stat().st_size > 5000
     bench.main([*args, "--models", "LION", "--times", "2"])
-    assert [row["times"] for row in bench.read_rows(tmp_path / "length.csv")] == [1] * 5 + [2] * 2
+    assert [row["times"] for row in importlib.import_module("measure").read_rows(tmp_path / "length.csv")] == [
+        1
+    ] * 5 + [2] * 2
     text = (tmp_path / "length.csv").read_text()
     bench.main([*args, "--models", "LION", "softmax (rotary)"])
     assert (tmp_path / "length.csv").read_text() == text

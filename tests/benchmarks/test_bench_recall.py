@@ -26,7 +26,7 @@ def test_runs_once_and_reports(bench, tmp_path):
     args += ["--cache_dir", str(tmp_path / "cache")]
     bench.main(args)
     path = out / "recall.csv"
-    rows = bench.read_rows(path)
+    rows = importlib.import_module("measure").read_rows(path)
     assert [row["model"] for row in rows] == ["softmax", "LION-S"]
     page = (out / "recall.md").read_text(encoding="utf-8")
     scores = [f"{100 * rows[-1][name]:.1f}" for name in ("test_accuracy", "longer_accuracy")]
@@ -75,13 +75,16 @@ def test_variants_are_rows_of_the_same_table(bench, trainings, tmp_path, monkeyp
         bench.main(args)
         bench.main([*args, *variant])
     bench.main([*args, *variant[2:], *variant[:2]])
-    rows = bench.read_rows(tmp_path / "recall.csv")
+    rows = importlib.import_module("measure").read_rows(tmp_path / "recall.csv")
     names = [None, None, *2 * ["initializer_range=0.5 pooling=mean"]]
     assert [row["variant"] for row in rows] == names and len({row["settings"] for row in rows}) == 1
     assert [config.pooling for config in seen] == [*2 * ["cls"], *2 * ["mean"]]
     assert [config.initializer_range for config in seen] == [0.02, 0.02, 0.5, 0.5]
     bench.main([*args, "--set", "steps=5", "--set", "learning_rate=4e-3"])
-    assert bench.read_rows(tmp_path / "recall.csv")[-1]["variant"] == "learning_rate=0.004 steps=5"
+    assert (
+        importlib.import_module("measure").read_rows(tmp_path / "recall.csv")[-1]["variant"]
+        == "learning_rate=0.004 steps=5"
+    )
     assert trained == [*4 * [(3, 1e-3)], *2 * [(5, 4e-3)]]
     for wrong, message in (
         ("poling=mean", "did you mean pooling"),
@@ -123,7 +126,7 @@ class HalfMixer(LinearMixer):
     args = ["--quick", "--tasks", "recall", "--models", "softmax", "--mixers", str(tmp_path / "half.py")]
     try:
         bench.main([*args, "--output_dir", str(tmp_path / "out"), "--cache_dir", str(tmp_path / "cache")])
-        rows = bench.read_rows(tmp_path / "out" / "recall.csv")
+        rows = importlib.import_module("measure").read_rows(tmp_path / "out" / "recall.csv")
         assert [row["model"] for row in rows] == ["softmax", "half"] and rows[1]["test_accuracy"] is not None
         page = (tmp_path / "out" / "recall.md").read_text(encoding="utf-8")
         assert f"| half | default | {100 * rows[1]['test_accuracy']:.1f} |" in page
