@@ -101,7 +101,7 @@ def write_latex(results_dir: Path, texts: dict[str, str]) -> None:
 
 
 def manifest(results_dir: Path) -> dict:
-    """What tables were made of: this commit and machine and, of each CSV file, its digest, machines and data."""
+    """Describe the source of tables: this commit and machine, and the digest, machines and data of each CSV file."""
 
     def git(*words: str) -> str:
         done = subprocess.run(["git", *words], cwd=DOCS.parent, capture_output=True, text=True)

@@ -220,7 +220,7 @@ def fits(key: tuple, group: str, tile: int, kernel: str, option: dict, dtype: st
 
 
 def work_of(kernel: str, is_adjoint: bool, config: dict, tile: int, option: dict, bits: int, dim: int) -> dict:
-    """What a launch of a kernel has to do with the tensors that are measured (`predict`)."""
+    """Count the work of a launch of a kernel, as `predict` takes it, with the tensors that are measured."""
     chunk, size = config["chunk"], bits // 8
     state = dim * dim * size * 2 / chunk  # bytes of both states, for each token
     of_pairs = chunk / tile * 2 * dim * size  # bytes that tiles of a chunk read of each other

@@ -28,7 +28,7 @@ SHARED_MEMORY = {"sm_80": 101_376, "sm_90": 232_448}
 
 @dataclass(frozen=True)
 class Gpu:
-    """Of an H200, and of an A100 with 80 GB: processors, Hz, bytes and operations a second, shared bytes."""
+    """The limits of a GPU: processors, Hz, bytes and operations a second, shared bytes of a processor."""
 
     processors: int
     clock: float
@@ -59,7 +59,7 @@ def absent_gpu(architecture: str) -> SimpleNamespace:
 
 
 def tool(name: str, cubin: bytes, *options: str) -> str:
-    """What one of Triton's tools says about machine code."""
+    """Run one of Triton's tools on machine code and return what it prints."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()

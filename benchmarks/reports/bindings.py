@@ -14,7 +14,7 @@ NAME_ALONE = "the name alone"
 
 
 def title(low: int | None, high: int | None) -> str:
-    """Of a column."""
+    """Name the column of a range of distances; `None` for both stands for all labels."""
     if low is None:
         return "all labels"
     return f"< {high:,} tokens" if not low else f"{low:,} to {high:,}" if high < 10**9 else f"≥ {low:,}"
