@@ -112,7 +112,7 @@ MODELS = {
     "softmax, pieces of 256": Reader(*WHOLE, piece=256),
     "windows, every third layer full": Reader("softmax (rotary)", windows_and_full),
     "LION, last layer full": Reader(*OF_LENGTH["LION, last layer full"]),
-    "LION, delta rule": Reader("LION", lambda layers: {"mixer_type": "delta"}),
+    "LION-Delta": Reader("LION-Delta", lambda layers: {}),
     "LION-S": Reader("LION-S", lambda layers: AS_RECOMMENDED),
     "softmax (rotary)": Reader(*WHOLE),
 }

@@ -51,6 +51,7 @@ LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 # The model of trainings.py for each name and, by the number of layers, fields of its configuration.
 MODELS: dict[str, tuple[str, Callable[[int], dict]]] = {
     "LION": ("LION", lambda layers: {}),
+    "LION-Delta": ("LION-Delta", lambda layers: {}),
     "LION, one key head": ("LION", lambda layers: {"num_key_heads": 1}),
     "LION, last layer full": ("LION", last_layer_full),
     # Its linear layers know the order of tokens.

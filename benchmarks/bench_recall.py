@@ -38,6 +38,7 @@ from trainings import (
 )
 
 from configuration_lion import LionConfig
+from configuration_lion.registry import MIXERS
 
 
 CONFIG_FIELDS = [field.name for field in fields(LionConfig)]
@@ -85,14 +86,16 @@ def parse_setting(text: str) -> tuple[str, object]:
     Name and value of `field=value`; values are JSON, or strings.
 
     Raises:
-        argparse.ArgumentTypeError: if neither `LionConfig` nor a training has such a field, or the benchmark sets it.
+        argparse.ArgumentTypeError: if neither `LionConfig`, a mixer nor a training has such a field, or the benchmark
+            sets it.
     """
     name, _, value = text.partition("=")
-    known = [*CONFIG_FIELDS, *TRAINING_FIELDS]
+    known = [*CONFIG_FIELDS, *(field for mixer in MIXERS.values() for field in mixer.fields), *TRAINING_FIELDS]
     if name not in known or not value:
         near = difflib.get_close_matches(name, known)
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not FIELD=VALUE with a field of LionConfig, or one of {', '.join(TRAINING_FIELDS)}"
+            f"{text!r} is not FIELD=VALUE with a field of LionConfig or of a mixer, or one of "
+            + ", ".join(TRAINING_FIELDS)
             + f"; did you mean {' or '.join(near)}?" * bool(near)
         )
     if name == "intermediate_size":

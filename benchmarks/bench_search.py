@@ -40,6 +40,7 @@ from trainings import (
 
 SCALES = {scale: {"recall": tasks["recall"]} for scale, tasks in bench_recall.SCALES.items()}
 TIME_OF = "LION"  # whose time all have, where time is equal
+KEY_HEADS = {"LION, one key head": 1, "LION-Delta, two key heads": 2}
 OF_TRAININGS = ("rate", "fan_in", "norm_type")  # in trials, no fields of `LionConfig`
 
 
@@ -52,9 +53,9 @@ def make_experiment(contestant: str, trial: dict, experiment: Experiment) -> tup
     if contestant == "LION, last layer full":
         model = "LION"
         variant = last_layer_full(experiment.config["num_hidden_layers"]) | variant
-    elif contestant == "LION, one key head":
-        model = "LION"
-        variant = {"num_key_heads": 1} | variant
+    elif contestant in KEY_HEADS:
+        model = contestant.partition(",")[0]
+        variant = {"num_key_heads": KEY_HEADS[contestant]} | variant
     elif contestant != "LION":
         variant = AS_RECOMMENDED | variant
     rate = experiment.learning_rate * trial.get("rate", 1.0)

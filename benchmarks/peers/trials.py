@@ -11,7 +11,10 @@ first trial changes nothing.
 TRIALS = 8
 SEARCH_SEED = 0
 SEEDS = (1, 2, 3)  # of the choice: the seed that chose does not count
-CONTESTANTS = ("softmax", "LION", "LION-Delta", "LION, one key head", "LION, last layer full", "Hydra", "Vim")
+CONTESTANTS = (
+    *("softmax", "LION", "LION-Delta", "LION-Delta, two key heads", "LION, one key head", "LION, last layer full"),
+    *("Hydra", "Vim"),
+)
 
 RATES = ({}, {"rate": 2.0}, {"rate": 4.0})
 NORMS, UNGATED, WIDE_START = {"norm_type": "rms_norm"}, {"use_gated_mlp": False}, {"initializer_range": 0.1}
@@ -20,7 +23,8 @@ OWN: dict[str, tuple[dict, dict]] = {
     "softmax": ({"num_attention_heads": 2}, {"position_embedding_type": "absolute", "rope_parameters": None}),
     "LION": ({"num_attention_heads": 2}, {"conv_kernel": 5}),
     # The next two were added after the searches of the others.
-    "LION-Delta": ({"num_attention_heads": 2}, {"num_key_heads": 1}),
+    "LION-Delta": ({"num_attention_heads": 2}, {"feature_map": "identity"}),
+    "LION-Delta, two key heads": ({"num_key_heads": 1}, {"feature_map": "identity"}),
     "LION, one key head": ({"num_key_heads": 2}, {"normalization": "none"}),
     "LION, last layer full": ({"num_attention_heads": 2}, {"rope_parameters": None}),
     "Hydra": ({"num_attention_heads": 2}, {"fan_in": True}),

@@ -14,10 +14,12 @@ The kernel is an operator like those of attention/custom_operator.py, with one m
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from torch import Tensor
 
 from .decay_mask import NO_DECAY, LogDecay, finite_log_decay, is_per_head
+from .delta_flash import flash_delta_body, has_flash_delta
 from .delta_graph import graph_delta_body
 from .delta_plain import (
     back_in_order,
@@ -137,11 +139,16 @@ def reference_delta(
 
 def choose_delta(query: Tensor, value: Tensor, form: str) -> tuple[Callable | None, Callable | None, Callable | None]:
     """
-    As `choose` in lion_attention.py. The chunk form is fastest at every length, since a short text is one chunk.
-    Graphs that serve every length support no other form.
+    As `choose` in lion_attention.py. The chunk form is fastest at every length, since a short text is one chunk; on a
+    GPU, "auto" is that of flash-linear-attention where it can compute. Graphs that serve every length support no other
+    form.
     """
-    form = "chunk" if form == "auto" else form
-    operator = KERNELS.get((backend_of(query, value), f"delta_{form}"))
+    is_automatic = form == "auto"
+    form = "chunk" if is_automatic else form
+    backend = backend_of(query, value)
+    if is_automatic and backend != "plain" and has_flash_delta(query):
+        return None, None, partial(flash_delta_body, dtype=query.dtype)
+    operator = KERNELS.get((backend, f"delta_{form}"))
     if operator is not None:
         return operator, operator.without_dispatcher(query), None
     is_graph = is_exporting() or is_symbolic(query.shape[2])

@@ -6,7 +6,9 @@ A form may be off by at most twice what the recurrence is off in the accumulatio
 place where that happens to be next to nothing.
 """
 
+import sys
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from delta_rule import delta_inputs, delta_rule, with_tensors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from modeling_lion.attention import delta, delta_flash
 from modeling_lion.attention.decay_mask import LogDecay
 from modeling_lion.attention.delta import delta_attention
 from modeling_lion.attention.numerics import accumulation_dtype
@@ -100,6 +103,52 @@ def test_extreme_decays(kind, name, dtype):
         assert_right(FORMS[name], *inputs, chunk_size=chunk_size)
     gradients = outputs_and_gradients(FORMS[name], *inputs)[4:6]
     assert all((d[x == -torch.inf] == 0).all() for d, x in zip(gradients, inputs[3:5], strict=True))
+
+
+def flash_contract(q, k, v, g, beta, scale):
+    """
+    What the documentation of `fla.ops.gated_delta_rule.chunk_gated_delta_rule` says it returns: `(batch, length,
+    heads, dim)`, with a state that decays, then corrects itself. Like its kernel, it takes no float32.
+    """
+    assert q.dtype == k.dtype == v.dtype and q.dtype in (torch.float16, torch.bfloat16)
+    assert g.dtype == beta.dtype == torch.float32
+    state, outputs = 0.0, []
+    for t in range(q.shape[1]):
+        state = state * g[:, t].exp()[..., None, None]
+        key = k[:, t].float().unsqueeze(-1)
+        missing = v[:, t].float() - (state * key).sum(-2)
+        state = state + key * (beta[:, t].unsqueeze(-1) * missing).unsqueeze(-2)
+        outputs.append((state * (scale * q[:, t].float().unsqueeze(-1))).sum(-2))
+    return torch.stack(outputs, 1).to(q.dtype), None
+
+
+@pytest.mark.axes(length=[1, 17, 66], dtype=[torch.bfloat16, torch.float16])
+def test_flash_linear_attention_gets_its_own_convention(monkeypatch, length, dtype):
+    """On a GPU, its kernel computes; here, its contract does. Outputs and all gradients, before they are divided."""
+    library = SimpleNamespace(chunk_gated_delta_rule=flash_contract)
+    monkeypatch.setitem(sys.modules, "fla.ops.gated_delta_rule", library)
+    monkeypatch.setattr(delta, "has_flash_delta", lambda query: True)
+    inputs = delta_inputs(length, dtype=dtype)
+    assert_right(with_tensors(delta_attention), *inputs, normalization="none")
+    library.chunk_gated_delta_rule = None
+    for name in FORMS:  # these are ours
+        assert_right(FORMS[name], *inputs, normalization="none")
+
+
+def test_flash_linear_attention_is_chosen_for_half_precision_on_a_gpu(monkeypatch):
+    monkeypatch.setattr(delta_flash, "is_flash_linear_attention_available", lambda: True)
+    for device, dtype, dim, expected in [
+        ("cuda", torch.bfloat16, 64, True),
+        ("cuda", torch.float16, 256, True),
+        ("cuda", torch.float32, 64, False),
+        ("cuda", torch.bfloat16, 512, False),
+        ("cpu", torch.bfloat16, 64, False),
+    ]:
+        query = SimpleNamespace(device=torch.device(device), dtype=dtype, shape=(1, 2, 3, dim))
+        assert delta_flash.has_flash_delta(query) is expected
+    monkeypatch.setattr(delta_flash, "is_flash_linear_attention_available", lambda: False)
+    query = SimpleNamespace(device=torch.device("cuda"), dtype=torch.bfloat16, shape=(1, 2, 3, 64))
+    assert not delta_flash.has_flash_delta(query)
 
 
 PADDINGS = {
