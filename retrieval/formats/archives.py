@@ -52,7 +52,10 @@ def blocks_of_document(parent: etree._Element, tags: tuple[str, str, str], block
     for child in parent:
         if child.tag == table:
             rows = [x for x in child.iter(row) if not any(above.tag == row for above in x.iterancestors())]
-            cells = ((" ".join(t for _, t in blocks_of_document(x, tags, block, skipped)) for x in y.iter(cell)) for y in rows)
+            cells = (
+                (" ".join(t for _, t in blocks_of_document(x, tags, block, skipped)) for x in y.iter(cell))
+                for y in rows
+            )
             yield 0, "\n".join(" | ".join(x for x in y if x.strip()) for y in cells)
         elif found := block(child):
             yield found

@@ -10,7 +10,9 @@ from .section import HEADINGS, LONGEST, SHORTEST, Section, decode
 
 
 DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-LATEX = re.compile(r"^[ \t]*\\(part|chapter|(?:sub){0,2}section|paragraph)\*?\s*(?:\[[^]]*\])?\{(.+?)\}\s*(?:\\label\{.*\})?", re.M)
+LATEX = re.compile(
+    r"^[ \t]*\\(part|chapter|(?:sub){0,2}section|paragraph)\*?\s*(?:\[[^]]*\])?\{(.+?)\}\s*(?:\\label\{.*\})?", re.M
+)
 LATEX_LEVELS = ["part", "chapter", "section", "subsection", "subsubsection", "paragraph"]
 
 
@@ -65,7 +67,10 @@ def read_latex(data: bytes, file: str) -> Iterator[Section]:
     text = "\n".join(lines_of(data, file))
     begin = text.find(r"\begin{document}") + 1
     path: list[tuple[int, str]] = []
-    borders = [(begin and text.index("\n", begin), 0, ""), *((x.start(), *heading_of(x)) for x in LATEX.finditer(text))]
+    borders = [
+        (begin and text.index("\n", begin), 0, ""),
+        *((x.start(), *heading_of(x)) for x in LATEX.finditer(text)),
+    ]
     for (start, level, heading), (end, *_) in zip(borders, [*borders[1:], (len(text), 0, "")], strict=True):
         if level:
             path = [*(above for above in path if above[0] < level), (level, heading)]
@@ -96,7 +101,7 @@ def read_python(data: bytes, file: str) -> Iterator[Section]:
 
 
 def parts_of(node: ast.AST, first: int, end: int, name: str, lines: list[str]) -> Iterator[tuple[int, int, str]]:
-    """Yield the parts of a module, a class or a function: the index of the first line, that behind the last, and a name."""
+    """Yield the parts of a definition: the index of the first line, the one behind the last, and the name."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         docstring = node.body[0].end_lineno if ast.get_docstring(node, clean=False) else None
         is_long = sum(map(len, lines[first:end])) > SHORTEST

@@ -11,13 +11,40 @@ from .section import Section, decode, under_headings
 
 
 # What is no text, what is around the text of a page, and roles of both.
-DROPPED = "script style noscript template svg math head iframe object select button dialog nav".split()
-AROUND = "header footer aside form".split()
-ROLES = set("navigation search banner contentinfo complementary menu menubar dialog alertdialog".split())
-CLASSES = set("headerlink navheader navfooter toc breadcrumb breadcrumbs sidebar".split())  # of generated pages
-HEADINGS = "h1", "h2", "h3", "h4", "h5", "h6"
-PARAGRAPHS = "p div section article main ul ol dl table blockquote figure details hr body center address".split()
-LINES = "li tr dt dd br caption summary figcaption".split()
+DROPPED = (
+    "script",
+    "style",
+    "noscript",
+    "template",
+    "svg",
+    "math",
+    "head",
+    "iframe",
+    "object",
+    "select",
+    "button",
+    "nav",
+)
+AROUND = ("header", "footer", "aside", "form")
+ROLES = {"navigation", "search", "banner", "contentinfo", "complementary", "menu", "menubar", "dialog", "alertdialog"}
+CLASSES = {"headerlink", "navheader", "navfooter", "toc", "breadcrumb", "breadcrumbs", "sidebar"}  # of generated pages
+HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
+PARAGRAPHS = (
+    "p",
+    "div",
+    "section",
+    "article",
+    "main",
+    "ul",
+    "ol",
+    "dl",
+    "table",
+    "blockquote",
+    "figure",
+    "hr",
+    "body",
+)
+LINES = ("li", "tr", "dt", "dd", "br", "caption", "summary", "figcaption")
 # Signs that no text has: the end of a line, the end of a paragraph, white space that is kept, and around a heading.
 LINE, PARAGRAPH, BREAK, SPACE, HEADING = "\ufdd0", "\ufdd1", "\ufdd2", "\ufdd3", "\ufdd4"
 KEPT = str.maketrans({"\n": BREAK, " ": SPACE, "\t": SPACE * 4, "\r": None})
@@ -58,7 +85,9 @@ def blocks_of(data: bytes, file: str) -> list[tuple[int, str]]:
 def clear_around(page: etree._Element) -> None:
     """Empty the elements that are no text, and those around the main text."""
     dropped = [*page.iter(*DROPPED), *HIDDEN(page)]
-    dropped += [x for x in page.iter(*AROUND) if not any(above.tag in ("main", "article") for above in x.iterancestors())]
+    dropped += [
+        x for x in page.iter(*AROUND) if not any(above.tag in ("main", "article") for above in x.iterancestors())
+    ]
     dropped += [x for x in WITH_ROLE(page) if x.get("role") in ROLES]
     dropped += [x for x in WITH_CLASS(page) if x.get("class") in CLASSES]
     for element in dropped:

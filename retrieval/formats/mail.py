@@ -12,7 +12,6 @@ from .section import Section, SkippedFile
 
 FROM = re.compile(rb"(?:\A|(?<=\n\n)|(?<=\r\n\r\n))From [^\n]*\n")  # before each message of a box
 SHOWN = "Subject", "From", "To", "Date"
-HTML = ("html", "htm")
 
 
 def read_box(data: bytes, file: str) -> Iterator[Section]:
@@ -33,9 +32,11 @@ def read_message(data: bytes, file: str) -> Iterator[Section]:
     head = "\n".join(f"{name}: {message[name]}" for name in SHOWN if message[name])
     body = message.get_body(("plain", "html"))
     text = "" if body is None else text_of(body)
+    attached = [part for part in message.iter_attachments() if part.get_filename()]
+    head += "".join(f"\nAttached: {part.get_filename()}" for part in attached)
     yield Section(f"{head}\n\n{text}", "", subject)
-    for part in message.iter_attachments():
-        name = part.get_filename() or ""
+    for part in attached:
+        name = part.get_filename()
         try:
             content = part.get_payload(decode=True) or b""
             for section in sections_of(content, name):

@@ -37,11 +37,17 @@ class SkippedFile(ValueError):
     Args:
         reason: in a few words. Files with the same ending and reason are counted together.
         message: a sentence for users who gave this one file.
+        is_lasting: whether the file would be skipped again while it does not change.
     """
 
-    def __init__(self, reason: str, message: str):
+    def __init__(self, reason: str, message: str, is_lasting: bool = True):
         super().__init__(message)
-        self.reason = reason
+        self.reason, self.is_lasting = reason, is_lasting
+
+
+def is_binary(head: bytes) -> bool:
+    """Return whether a file with these first bytes is no text."""
+    return b"\0" in head and not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
 
 
 def decode(data: bytes, file: str | Path) -> str:
