@@ -57,7 +57,10 @@ def read_bytes(path: str | Path) -> bytes:
             raise SkippedFile("no text", f"{name} is no text: give text files, such as .txt, .md or .py.")
         size = os.fstat(file.fileno()).st_size
         if size > MOST_BYTES:
-            raise SkippedFile("too large", f"{name} has {size:,} bytes, and up to {MOST_BYTES:,} are read: split it.")
+            raise SkippedFile(
+                f"over {MOST_BYTES // 10**6} MB",
+                f"{name} has {size:,} bytes, and up to {MOST_BYTES:,} are read: split it.",
+            )
         return head + file.read()
 
 
@@ -205,7 +208,7 @@ def documents_of(file: str, folder: str) -> Iterator[Document]:
         sections = sections_of(data, file_name)
         default = printable(path) if is_code(file_name) else name_of("", path)
         if ending == ".py":
-            default = module_name(file, folder)
+            default = printable(module_name(file, folder))
             sections = (x._replace(name=f"{default}.{x.name}" if x.name else default) for x in sections)
         documents = documents_of_sections(sections, path, default)
     first = next(documents, None)

@@ -16,7 +16,7 @@ RULES = ".gitignore"
 GIT = ".git"
 PACKAGES = {"node_modules", "bower_components", "site-packages"}
 VIRTUAL_ENVIRONMENT = "pyvenv.cfg"  # a file in its folder
-UNSAID = {GIT, "__pycache__"}
+UNSAID = {GIT, RULES, "__pycache__"}
 # Why something in a folder is not looked at.
 HIDDEN, PACKAGE = "hidden", "installed packages"
 BY_RULES = f"by {RULES}"

@@ -35,7 +35,9 @@ def opened(data: bytes, file: str) -> zipfile.ZipFile:
         raise SkippedFile("encrypted", f"{file} is encrypted: save it without a password.")
     size = sum(x.file_size for x in archive.infolist())  # zipfile unpacks no more than is said there
     if size > MOST_UNPACKED:
-        raise SkippedFile("too large", f"{file} unpacks to {size:,} bytes, and up to {MOST_UNPACKED:,} are read.")
+        raise SkippedFile(
+            "unpacks to too much", f"{file} unpacks to {size:,} bytes, and up to {MOST_UNPACKED:,} are read."
+        )
     return archive
 
 

@@ -11,7 +11,8 @@ from .section import HEADINGS, LONGEST, SHORTEST, Section, decode
 
 DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 LATEX = re.compile(
-    r"^[ \t]*\\(part|chapter|(?:sub){0,2}section|paragraph)\*?\s*(?:\[[^]]*\])?\{(.+?)\}\s*(?:\\label\{.*\})?", re.M
+    r"^[ \t]*\\(part|chapter|(?:sub){0,2}section|paragraph)\*?\s*(?:\[[^]]*\])?\{((?:[^{}]|\{[^{}]*\})+)\}",
+    re.MULTILINE,
 )
 LATEX_LEVELS = ["part", "chapter", "section", "subsection", "subsubsection", "paragraph"]
 

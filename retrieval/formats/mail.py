@@ -33,7 +33,8 @@ def read_message(data: bytes, file: str) -> Iterator[Section]:
     body = message.get_body(("plain", "html"))
     text = "" if body is None else text_of(body)
     attached = [part for part in message.iter_attachments() if part.get_filename()]
-    head += "".join(f"\nAttached: {part.get_filename()}" for part in attached)
+    if attached:
+        head += f"\nAttached: {', '.join(part.get_filename() for part in attached)}"
     yield Section(f"{head}\n\n{text}", "", subject)
     for part in attached:
         name = part.get_filename()
