@@ -169,8 +169,10 @@ def documents_of_sections(sections: Iterable[Section], path: str, default: str) 
         default: the name of sections that have none.
     """
     path = printable(path)
-    for name, group in itertools.groupby(sections, lambda section: section.name or default):
-        text, spans, places = "", [], []
+    for name, group in itertools.groupby(sections, lambda section: without_surrogates(section.name or default)):
+        text = ""
+        spans: list[tuple[int, int]] = []
+        places: list[str] = []
         for section in group:
             if len(text) > LONGEST_DOCUMENT:
                 yield Document(name, text, tuple(spans), tuple(places))
@@ -189,7 +191,7 @@ def place_of(path: str, place: int | str, lines: int) -> str:
     """Return where a passage is that begins `lines` lines behind the begin of a section at `place`."""
     if isinstance(place, int):
         return f"{path}:{place + lines}"
-    return LIKE_A_LINE.sub(": ", f"{path}: {place}" if place else path)
+    return LIKE_A_LINE.sub(": ", f"{path}: {without_surrogates(place)}" if place else path)
 
 
 def documents_of(file: str, folder: str) -> Iterator[Document]:

@@ -89,7 +89,7 @@ def read_docx(data: bytes, file: str) -> Iterator[Section]:
 
     body = etree.fromstring(archive.read("word/document.xml"), PARSER)
     etree.strip_elements(body, FALLBACK, with_tail=False)
-    tags = tuple(WORD + name for name in ("tbl", "tr", "tc"))
+    tags = (WORD + "tbl", WORD + "tr", WORD + "tc")
     return under_headings(blocks_of_document(body, tags, block, set()))
 
 
@@ -109,7 +109,7 @@ def read_odt(data: bytes, file: str) -> Iterator[Section]:
         level = int(element.get(TEXT + "outline-level", "1")) if element.tag == TEXT + "h" else 0
         return level, "".join(element.itertext())
 
-    tags = tuple(TABLE + name for name in ("table", "table-row", "table-cell"))
+    tags = (TABLE + "table", TABLE + "table-row", TABLE + "table-cell")
     skipped = {TEXT + "tracked-changes", TEXT + "table-of-content", OFFICE + "forms"}
     return under_headings(blocks_of_document(body, tags, block, skipped))
 

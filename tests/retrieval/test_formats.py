@@ -332,6 +332,8 @@ def test_python_by_definitions_with_and_without_docstrings(tmp_path):
     lines = file.read_text().split("\n")
     for text, place, _ in found:
         assert lines[int(place.rsplit(":")[-1]) - 1] == text.split("\n")[0]
+    assert sections("a.py", "# Free software.\nimport os\n\n\ndef f(): ...\n") == [("def f(): ...", 5, "f")]
+    assert why_skipped("__init__.py", "import os\n") == "only imports"
     assert sections("old.py", 'print "Python 2"\n') == [('print "Python 2"', 1, None)]
 
 
@@ -400,6 +402,8 @@ def test_mail_with_attachments():
     only = EmailMessage()
     only.set_content("<h1>Lions</h1><p>They roar.</p>", subtype="html")
     assert sections("a.eml", bytes(only)) == [("Lions They roar.", "", None)]
+    bad = b"Subject: A lion\nTo: <\nFrom: =?utf-8?q?=ff?= <a@b\n\nIt roars."
+    assert sections("a.eml", bad)[0][0].endswith("It roars.")
     odd = b"Content-Type: text/plain; charset=nonsense\n\nA lion \xff roars."
     assert sections("a.eml", odd) == [("A lion \ufffd roars.", "", None)]
 
@@ -468,6 +472,12 @@ def test_a_missing_library_is_named_with_its_installation(tmp_path, monkeypatch)
     assert said == [] and {x.text.strip() for x in read} == {"A lion.", "An owl."}
 
 
+def test_single_surrogates_are_replaced(tmp_path):
+    cell = {"cell_type": "markdown", "source": "# A \ud800 lion"}
+    (tmp_path / "a.ipynb").write_text(json.dumps({"cells": [cell]}))
+    assert passages(tmp_path / "a.ipynb", tmp_path) == [("# A \ufffd lion", "a.ipynb: cell 1", "A \ufffd lion")]
+
+
 def test_passages_have_places_that_are_no_lines(tmp_path):
     """Long sections are split; a heading that ends as a line does is not taken for one."""
     file = tmp_path / "a.html"
@@ -513,7 +523,7 @@ def test_the_rules_of_gitignore(tmp_path):
     found = folders.files_of_folder(tmp_path)
     assert names(found, tmp_path) == ["a.txt", "keep.tmp", "sub/build/f.txt", "sub/e.tmp"]
     said = folders.skipped_in_words(found.skipped)
-    assert said == "Skipped: 3 by .gitignore, 2 installed packages, 1 hidden."
+    assert said == "Skipped: 3 (.gitignore), 2 (installed packages), 1 (hidden)."
     make(tmp_path, {".git/config": ""})
     assert names(folders.files_of_folder(tmp_path / "sub"), tmp_path) == ["sub/build/f.txt", "sub/e.tmp"]
     make(tmp_path, {"sub/b.tmp": "x"})  # by the rules above it
@@ -547,7 +557,7 @@ def test_links(tmp_path):
     found = folders.files_of_folder(root)
     assert names(found, root) == ["a.txt", "in.txt", "sub/b.txt"]
     said = folders.skipped_in_words(found.skipped)
-    assert said == "Skipped: 2 links to folders, 1 broken links, 1 links out of the folder."
+    assert said == "Skipped: 2 (link to a folder), 1 (broken link), 1 (link out of the folder)."
 
 
 def test_rules_need_pathspec(tmp_path, monkeypatch):
@@ -568,7 +578,7 @@ def test_what_was_skipped_is_counted_by_ending_and_reason():
     ]
     assert folders.skipped_in_words(skipped) == (
         "Skipped 1,206 files: 1,200 .png (no text), 3 .min.js (minified), a.pdf, b.pdf (encrypted), "
-        "caf\ufffd (damaged); besides 1 hidden."
+        "caf\ufffd (damaged); besides 1 (hidden)."
     )
     assert folders.skipped_in_words([]) == ""
 

@@ -116,7 +116,10 @@ def test_files_as_people_have_them(bag, folder, capsys):
     found = run(capsys, folder, "où est le café, près de la gare")
     best = found["answers"][0]
     assert (best["place"], best["text"]) == ("latin.txt:1", "Où est le café, près de la gare")
-    assert "\nSkipped 2 files: broken.md (no text), huge.txt (over 100 MB); besides 1 links out" in found["said"]
+    assert (
+        "\nSkipped 2 files: broken.md (no text), huge.txt (over 100 MB); besides 1 (link out of the folder)."
+        in found["said"]
+    )
     assert places(run(capsys, folder, "un thé au citron"))[0] == "wide.txt:1"
     best, second, *_ = run(capsys, folder, "the umbrella is opened at last")["answers"]
     assert best["place"] == "book.txt:1801" and "secret" not in second["text"]
