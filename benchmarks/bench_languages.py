@@ -7,7 +7,7 @@ Search in other languages: for how many questions of the Debian FAQ an encoder f
     python benchmarks/bench_languages.py outputs/faq --models checkpoints/lion-minilm-l6-passages multilingual
 
 A query is the heading of a section, and the passages are the first 1,500 characters of all sections, without headings.
-Both are read as `lion search` does. Questions in another language than the sections are the headings of the same numbers.
+Both are read as `lion search` does. Questions in another language are the headings of sections with the same numbers.
 Each encoder takes a minute or two of one CPU core.
 """
 
