@@ -138,13 +138,12 @@ def unit_vectors(encoder: "SentenceTransformer", texts: Sequence[str], kind: str
         kind: "query" or "document" takes the prompt for these, "" the encoder's default prompt, if it has one.
     """
     encode = getattr(encoder, f"encode_{kind}") if kind else encoder.encode
-    options = {"normalize_embeddings": True, "convert_to_tensor": True, "show_progress_bar": False}
+    options = {"convert_to_tensor": True, "show_progress_bar": False}
     groups = groups_by_length(list(map(len, texts)), PADDED_CHARACTERS)
     found = [encode([texts[n] for n in group], batch_size=len(group), **options) for group in groups]
     if not found:
         return torch.zeros(0, encoder.get_embedding_dimension() or 0)
-    vectors = torch.cat(found).float().cpu()
-    check_finite(vectors.numpy())
+    vectors = torch.from_numpy(unit(torch.cat(found).float().cpu().numpy()))  # of length 1 in bfloat16, too
     return vectors[torch.tensor([n for group in groups for n in group]).argsort()]
 
 
