@@ -9,6 +9,10 @@ Servers are processes of their own, with one thread each to compute. Clients ask
 text by itself. "sentence-transformers" is the same server with the batches of its `encode`: 32 texts, sorted by length
 and padded. Then one client sends short texts, alone and beside an endless stream of long ones. Rows go to
 serve_load.csv.
+
+`--latency` measures instead how long a text of 256 tokens takes beside a server of a few lines around `encode`
+(FastAPI), with 1 and 8 clients that send one after the other. Rows go to serve_latency.csv, with the CPU time of the
+servers.
 """
 
 import json
@@ -26,7 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 import add_examples  # noqa: F401 (examples/ can be imported from here on)
 import numpy as np
@@ -38,10 +42,12 @@ from measure import append_rows, is_measured, make_parser
 ROOT = Path(__file__).parents[1]
 MODEL = ROOT / "checkpoints" / "lion-minilm-l6"
 LION, PADDED, INFINITY = "lion serve", "sentence-transformers", "infinity-emb"
+EIGHT, FASTAPI = "lion serve --workers 8", "FastAPI"
 LENGTHS = ("32", "128", "512", "2048", "8192", "32 to 2048")  # the last: each request another
 AT_ONCE = 32  # texts that a batch of `encode` has
 CLIENTS = 16
 SHORT, LONG = 16, 29_000  # tokens of a short text, and of those that are sent beside it
+TOKENS, CLIENTS_OF_LATENCY = 256, (1, 8)
 PAUSE = 0.05  # seconds between two short texts
 TIMEOUT = 600
 
@@ -62,6 +68,27 @@ def serve_padded(model: str, port: int) -> None:
     uvicorn.run(app, port=port, log_level="warning")
 
 
+def serve_fastapi(model: str, port: int) -> None:
+    """The server that everybody writes."""
+    from fastapi import FastAPI
+    from sentence_transformers import SentenceTransformer
+
+    import modeling_lion  # noqa: F401 (which registers LION)
+
+    app, encoder = FastAPI(), SentenceTransformer(model, device="cpu")
+
+    @app.get("/health")
+    def health() -> dict:
+        return {}
+
+    @app.post("/embeddings")
+    def embeddings(body: dict) -> dict:
+        vectors = encoder.encode([body["input"]], normalize_embeddings=True)
+        return {"data": [{"embedding": vector} for vector in vectors.tolist()]}
+
+    uvicorn.run(app, port=port, log_level="warning")
+
+
 @contextmanager
 def server(kind: str, args) -> Iterator[tuple[str, int]]:
     """Start a server; its address and process id."""
@@ -72,10 +99,12 @@ def server(kind: str, args) -> Iterator[tuple[str, int]]:
     options = ["--port", str(port)]
     commands = {
         LION: [sys.executable, "-m", "deploy_lion.cli", "serve", model, "--threads", "1", *options],
-        PADDED: [sys.executable, __file__, "--padded", "--model", model, *options],
+        PADDED: [sys.executable, __file__, "--as_server", PADDED, "--model", model, *options],
+        FASTAPI: [sys.executable, __file__, "--as_server", FASTAPI, "--model", model, *options],
         INFINITY: [args.infinity, "v2", "--model-id", model, "--engine", "torch", "--device", "cpu", *options],
     }
     commands[LION] += ["--timeout", str(TIMEOUT)]
+    commands[EIGHT] = [*commands[LION], "--workers", "8"]
     process = subprocess.Popen(commands[kind], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=one_thread())
     address = f"http://127.0.0.1:{port}"
     try:
@@ -187,6 +216,38 @@ def beside(args, servers: dict[str, tuple[str, int]], path: Path) -> None:
         stop.set()
 
 
+def cpu_seconds(pid: int) -> float:
+    """The CPU time that a process had so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def latency(args, servers: dict[str, tuple[str, int]], path: Path) -> None:
+    """Times of texts of one length, by the number of clients, of all servers in turn."""
+    for clients in CLIENTS_OF_LATENCY:
+        cases = [{"server": kind, "clients": clients, "model": args.model.name} for kind in servers]
+        if is_measured(path, cases) and not args.again:
+            continue
+        texts = texts_of(str(TOKENS), 16)
+        times, cpu, walls = ({kind: [] for kind in servers} for _ in range(3))
+        with ThreadPoolExecutor(clients) as pool:
+            for repeat in range(args.repeats + 1):
+                for kind, (address, pid) in servers.items():
+                    before, begin = cpu_seconds(pid), time.perf_counter()
+                    found = [seconds for seconds, _ in pool.map(partial(ask, address, args.model.name), texts)]
+                    if repeat:  # the first time, servers warm up
+                        walls[kind].append(time.perf_counter() - begin)
+                        cpu[kind].append((cpu_seconds(pid) - before) / len(texts))
+                        times[kind].append(fmean(found))
+        for case in cases:
+            kind = case["server"]
+            ratios = [mine / theirs for mine, theirs in zip(times[kind], times[FASTAPI], strict=True)]
+            row = case | {"tokens": TOKENS, "requests": len(texts) * args.repeats, "mean": fmean(times[kind])}
+            row |= {"of_fastapi": median(ratios), "per_second": len(texts) / median(walls[kind])}
+            append_rows(path, [row | {"cpu_seconds": fmean(cpu[kind])}])
+            print(f"{clients} clients, {kind}: {row}", flush=True)
+
+
 def main(args: list[str] | None = None) -> None:
     parser = make_parser(__doc__, "short texts, one repeat")
     parser.add_argument("--model", type=Path, default=MODEL, help="folder of the sentence encoder")
@@ -194,17 +255,23 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=120, help="of short texts, alone and beside long ones")
     parser.add_argument("--infinity", help="the program infinity_emb, to measure it, too")
-    parser.add_argument("--padded", action="store_true", help="run as the server with padded batches")
+    parser.add_argument("--latency", action="store_true", help="measure the time of a text beside FastAPI")
+    parser.add_argument("--as_server", choices=(PADDED, FASTAPI), help="run as this server")
     parser.add_argument("--port", type=int, default=8080, help="port of that server")
     args = parser.parse_args(args)
-    if args.padded:
-        torch.set_num_threads(1)
-        serve_padded(str(args.model), args.port)
+    if args.as_server:
+        torch.set_num_threads(args.threads)
+        serve = {PADDED: serve_padded, FASTAPI: serve_fastapi}[args.as_server]
+        serve(str(args.model), args.port)
         return
     if args.quick:
         args.lengths, args.repeats, args.seconds = ("32", "128"), 1, 10
     path = args.output_dir / "serve_load.csv"
     with ExitStack() as stack:
+        if args.latency:
+            servers = {kind: stack.enter_context(server(kind, args)) for kind in (LION, EIGHT, FASTAPI)}
+            latency(args, servers, args.output_dir / "serve_latency.csv")
+            return
         kinds = [LION, PADDED, *[INFINITY] * bool(args.infinity)]
         servers = {kind: stack.enter_context(server(kind, args)) for kind in kinds}
         load(args, servers, path)

@@ -15,13 +15,16 @@ from modeling_lion.attention.numerics import has_fast_bfloat16
 from modeling_lion.linearized.config import LinearizedConfig
 
 from .documents import Document
-from .passages import LONGEST, PassageEncoder, document_prompt
+from .passages import PassageEncoder, document_prompt
 from .sources import base_of_adapter, check_source
 
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 NO_LIMIT = 10**9  # tokens; tokenizers without a limit report more
+PADDING = 1.1  # most computed tokens per real token; a lower limit takes more calls, which cost as much
+LONGEST_AT_ONCE = 131_072  # tokens; texts of at most as many characters have no more
+PADDED_CHARACTERS = 16_000  # of texts that are computed together: more exceed a CPU's caches, and are slower
 
 
 def load_encoder(
@@ -107,16 +110,41 @@ def merge_adapter(model: PreTrainedModel, folder: str | Path, dtype: torch.dtype
 READING = 2
 
 
-def unit_vectors(encoder: "SentenceTransformer", texts: list[str], batch_size: int = 32, kind: str = "") -> Tensor:
+def groups_by_length(lengths: Sequence[int], most: int | None = None) -> list[list[int]]:
+    """
+    Group texts that are computed together with little padding. Returns their indices, longest first.
+
+    Args:
+        lengths: of the texts, in tokens or characters.
+        most: the most padded tokens or characters of a group of several texts; `None` for no limit.
+    """
+    groups: list[list[int]] = []
+    total = 0
+    for n in sorted(range(len(lengths)), key=lambda n: -lengths[n]):
+        total += lengths[n]
+        padded = (len(groups[-1]) + 1) * lengths[groups[-1][0]] if groups else 0
+        if not groups or padded > PADDING * total or most is not None and padded > most:
+            groups.append([])
+            total = lengths[n]
+        groups[-1].append(n)
+    return groups
+
+
+def unit_vectors(encoder: "SentenceTransformer", texts: Sequence[str], kind: str = "") -> Tensor:
     """
     Encode texts. Returns vectors `(texts, size)` of length 1, float32, on the CPU.
 
     Args:
         kind: "query" or "document" takes the prompt for these, "" the encoder's default prompt, if it has one.
     """
-    options = {"batch_size": batch_size, "convert_to_tensor": True, "show_progress_bar": False}
     encode = getattr(encoder, f"encode_{kind}") if kind else encoder.encode
-    return torch.from_numpy(unit(encode(texts, **options).float().cpu().numpy()))  # of length 1 in bfloat16, too
+    options = {"convert_to_tensor": True, "show_progress_bar": False}
+    groups = groups_by_length(list(map(len, texts)), PADDED_CHARACTERS)
+    found = [encode([texts[n] for n in group], batch_size=len(group), **options) for group in groups]
+    if not found:
+        return torch.zeros(0, encoder.get_embedding_dimension() or 0)
+    vectors = torch.from_numpy(unit(torch.cat(found).float().cpu().numpy()))  # of length 1 in bfloat16, too
+    return vectors[torch.tensor([n for group in groups for n in group]).argsort()]
 
 
 def check_finite(vectors: np.ndarray) -> None:
@@ -179,11 +207,10 @@ class SentenceEncoder:
         self.encoder, self.in_pieces, self.cut = encoder.eval(), in_pieces, Cut()
         self.prompt = document_prompt(encoder)
         try:
-            # Pack passages without padding, unless the encoder would cut them.
             model = PassageEncoder(encoder)
-            self.can_pack = encoder.max_seq_length is None or encoder.max_seq_length >= (model.longest_text or LONGEST)
+            self.has_limit = model.longest_text is not None or (encoder.max_seq_length or NO_LIMIT) < NO_LIMIT
         except ValueError:  # not a LION, or another pooling
-            self.in_pieces, self.can_pack = True, False
+            self.in_pieces = self.has_limit = True
 
     def encode_queries(self, texts: Sequence[str]) -> Tensor:
         """Encode queries: `(texts, size)`."""
@@ -212,12 +239,12 @@ class SentenceEncoder:
             for x in documents
             for first, end in x.spans
         ]
-        if not self.can_pack:
-            vectors, cut = unit_vectors(self.encoder, pieces, kind="document"), self.tokens_cut(pieces)
-        else:
-            # The mean of all tokens includes special ones, as sentence-transformers pools.
-            found = encode_passages(self.encoder, pieces, [[]] * len(pieces)).document_vectors
-            vectors, cut = torch.from_numpy(unit(found)), np.zeros(len(pieces), int)
+        long = [n for n, text in enumerate(pieces) if len(text) > LONGEST_AT_ONCE and not self.has_limit]
+        vectors = unit_vectors(self.encoder, [x for n, x in enumerate(pieces) if n not in long], kind="document")
+        for n in long:  # in parts, which bounds the memory
+            (vector,) = torch.from_numpy(unit(encode_passages(self.encoder, [pieces[n]], [[]]).document_vectors))
+            vectors = torch.cat((vectors[:n], vector[None], vectors[n:]))
+        cut = self.tokens_cut(pieces)
         lengths = [len(document.spans) for document in documents]
         return list(vectors.split(lengths)), np.split(cut, np.cumsum(lengths)[:-1])
 
@@ -228,7 +255,7 @@ class SentenceEncoder:
         for is_named in (True, False):
             chosen = {n: x for n, x in enumerate(documents) if (x.name is not None) == is_named}
             if chosen:
-                names, texts, spans, _ = zip(*chosen.values(), strict=True)
+                names, texts, spans, *_ = zip(*chosen.values(), strict=True)
                 found = encode_passages(self.encoder, texts, spans, names=names if is_named else None)
                 lengths = [len(x) for x in spans]
                 vectors |= zip(chosen, torch.from_numpy(unit(found.vectors)).split(lengths), strict=True)

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Tables of `bench_serve.py`: requests per second."""
+"""Tables of `bench_serve.py` and `bench_embed.py`: requests per second, time of a text, cost of a corpus."""
 
 from measure import latest
 
@@ -20,4 +20,35 @@ def serve_load(read: Read) -> str:
         )
         rows.append([f"{tokens}, {server}", *times])
     titles = ["tokens, server", "requests per second", "median wait", "95 % wait at most", "peak memory"]
+    return markdown_table(titles, rows) if rows else ""
+
+
+@table("serve latency", csv="serve_latency")
+def serve_latency(read: Read) -> str:
+    """Mean time of a text by the number of clients, beside FastAPI."""
+    rows = [
+        [
+            f"{clients}, {server}",
+            *(f"{row[name]:.3g} s" for name in ("mean", "cpu_seconds")),
+            f"{row['of_fastapi']:.2f}",
+        ]
+        for (clients, server), row in latest(read("serve_latency"), "clients", "server").items()
+    ]
+    titles = ["clients, server", "mean wait", "CPU time of a text", "wait ÷ FastAPI's"]
+    return markdown_table(titles, rows) if rows else ""
+
+
+@table("embed", csv="embed")
+def embed(read: Read) -> str:
+    """CPU time of `lion embed` beside `encode`."""
+    rows = [
+        [
+            f"{row['count']:,} {texts}, {way}",
+            f"{row['seconds']:.3g} s",
+            f"{row['of_encode']:.2f}",
+            f"{row['of_teacher']:.2f}",
+        ]
+        for (texts, way), row in latest(read("embed"), "texts", "way").items()
+    ]
+    titles = ["texts, way", "CPU time", "÷ `encode`", "÷ `encode` with all-MiniLM-L6-v2"]
     return markdown_table(titles, rows) if rows else ""

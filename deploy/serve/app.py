@@ -2,6 +2,7 @@
 """The routes of the server, as in OpenAI, text-embeddings-inference (TEI), vLLM and Cohere."""
 
 import base64
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -18,18 +19,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from .bodies import Classify, OpenAIEmbeddings, Rerank, TeiEmbed, TeiPredict
+from .bodies import Classify, CohereEmbed, OpenAIEmbeddings, Rerank, Search, TeiEmbed, TeiPredict
 from .engines import Engine
 from .error_format import ApiError, JsonResponse, handle_failure, handle_http_error
 from .loading import SCORES
 from .metrics import Measured
 from .request_guards import Guard
+from .searching import FolderSearch
 from .service import Service
 from .settings import Settings
 
 
 # Names of prompts for the `input_type` of Cohere, NVIDIA and vLLM. The first one that the model has is taken.
 PROMPTS_OF_TYPES = {
+    "classification": ("classification",),
+    "clustering": ("clustering",),
     "query": ("query",),
     "search_query": ("query",),
     "document": ("document", "passage", "corpus"),
@@ -47,6 +51,7 @@ def make_app(
     api_key: str | None = None,
     cors_origins: Sequence[str] = (),
     allowed_hosts: Sequence[str] = (),
+    search: FolderSearch | None = None,
 ) -> Starlette:
     """
     Make the ASGI application.
@@ -59,14 +64,17 @@ def make_app(
         api_key: must be sent as `Authorization: Bearer KEY`, except for `GET /` and `GET /health`; by default none.
         cors_origins: origins whose pages may call the server; by default none.
         allowed_hosts: host names that requests may have; by default any.
+        search: answers /search; by default nothing does.
     """
     service = Service(engine, settings or Settings())
-    routes = Routes(service, name, {name, *aliases})
+    routes = Routes(service, name, {name, *aliases}, search)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         yield
         service.close()  # uvicorn has waited for all requests
+        if search is not None:
+            search.close()
 
     table = routes.table()
     middleware = [Middleware(Measured, metrics=service.metrics, routes={route.path for route in table})]
@@ -90,20 +98,23 @@ class Routes:
 
     Args:
         names: names of the model that requests may use.
+        search: answers /search, if given.
     """
 
-    def __init__(self, service: Service, name: str, names: set[str]):
+    def __init__(self, service: Service, name: str, names: set[str], search: FolderSearch | None = None):
         self.service, self.about, self.name, self.names = service, service.about, name, names
+        self.folder = search
 
     def table(self) -> list[Route]:
         by_task: dict[str, dict[str, Callable[[Request], Awaitable[Response]]]] = {
             "embed": {
                 "/v1/embeddings": self.openai_embeddings,
                 "/embeddings": self.openai_embeddings,
+                "/v2/embed": self.cohere_embed,
                 "/embed": self.tei_embed,
                 "/": self.tei_embed,
             },
-            "rerank": {"/rerank": self.rerank, "/v1/rerank": self.rerank, "/": self.rerank},
+            "rerank": {"/rerank": self.rerank, "/v1/rerank": self.rerank, "/v2/rerank": self.rerank, "/": self.rerank},
             "classify": {"/predict": self.tei_predict, "/classify": self.classify, "/": self.tei_predict},
         }
         posts = by_task.pop(self.about.task)
@@ -118,6 +129,7 @@ class Routes:
         }
         table = [Route(path, self.for_another_task, methods=["POST"]) for path in sorted(others)]
         table += [Route(path, partial(saying_what_was_cut, each), methods=["POST"]) for path, each in posts.items()]
+        table.append(Route("/search", self.search, methods=["POST"]))
         return table + [Route(path, each, methods=["GET"]) for path, each in gets.items()]  # and HEAD
 
     async def openai_embeddings(self, request: Request) -> Response:
@@ -128,11 +140,31 @@ class Routes:
         given = [body.input] if is_one else body.input
         prompt = self.prompt(body.prompt_name, body.input_type)
         vectors, tokens = await self.service.compute(request, "input", with_prompt(prompt, given), body.side)
-        vectors = unit(vectors).astype("<f4")
-        if body.encoding_format == "base64":
-            vectors = [base64.b64encode(vector.tobytes()).decode() for vector in vectors]
+        vectors = in_base64(unit(vectors)) if body.encoding_format == "base64" else unit(vectors)
         data = [{"object": "embedding", "index": n, "embedding": vector} for n, vector in enumerate(vectors)]
         return JsonResponse({"object": "list", "data": data, "model": self.name, "usage": usage(tokens, request)})
+
+    async def cohere_embed(self, request: Request) -> Response:
+        body = await CohereEmbed.read(request)
+        self.check_model(body.model)
+        self.check_dimensions(body.output_dimension, "output_dimension")
+        given = with_prompt(self.prompt(None, body.input_type), body.texts)
+        vectors, tokens = await self.service.compute(request, "texts", given, body.side)
+        makers = {"float": np.ascontiguousarray, "base64": in_base64}
+        meta = {"api_version": {"version": "2"}, "billed_units": {"input_tokens": tokens}}
+        answer = {"id": str(uuid.uuid4()), "response_type": "embeddings_by_type", "texts": body.texts, "meta": meta}
+        return JsonResponse(
+            answer | {"embeddings": {kind: makers[kind](unit(vectors)) for kind in body.embedding_types}}
+        )
+
+    async def search(self, request: Request) -> Response:
+        if self.folder is None:
+            message = "This server searches no folder: start it with --search FOLDER."
+            raise ApiError(404, message, code="no_search")
+        body = await Search.read(request)
+        if not body.query.strip():
+            raise ApiError(400, "`query` is empty; give a text.", "query")
+        return JsonResponse(await self.service.run(request, partial(self.folder.answer, body.query, body.top)))
 
     async def tei_embed(self, request: Request) -> Response:
         body = await TeiEmbed.read(request)
@@ -244,13 +276,15 @@ class Routes:
 
     def check_model(self, model: str | None) -> None:
         if model is not None and model not in self.names:
-            message = f"`model` is {model!r}; this server has {self.name!r}."
+            message = (
+                f"`model` is {model!r}; this server has {self.name!r}: ask for that, or start the server with "
+                "--name and the name that clients use."
+            )
             raise ApiError(404, message, "model", "model_not_found")
 
-    def check_dimensions(self, dimensions: int | None) -> None:
+    def check_dimensions(self, dimensions: int | None, field: str = "dimensions") -> None:
         if dimensions not in (None, self.about.size):
-            message = f"`dimensions` is {dimensions}; this model gives {self.about.size}."
-            raise ApiError(400, message, "dimensions")
+            raise ApiError(400, f"`{field}` is {dimensions}; this model gives {self.about.size}.", field)
 
     def prompt(self, name: str | None, input_type: str | None = None) -> str:
         """Return the prompt to put in front of texts, by its name or by the type of the texts."""
@@ -268,6 +302,10 @@ class Routes:
 
 def with_prompt(prompt: str, given: Sequence[str | list[int]]) -> list[str | list[int]]:
     return [prompt + one if isinstance(one, str) and one.strip() else one for one in given]
+
+
+def in_base64(vectors: np.ndarray) -> list[str]:
+    return [base64.b64encode(vector.tobytes()).decode() for vector in vectors.astype("<f4")]
 
 
 def usage(tokens: int, request: Request) -> dict[str, int]:

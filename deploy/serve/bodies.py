@@ -67,6 +67,22 @@ class OpenAIEmbeddings(Truncating):
     input_type: str | None = None
 
 
+class CohereEmbed(Body):
+    """The body of /v2/embed, as in version 2 of Cohere's API. Texts that are too long are cut at their end."""
+
+    texts: list[str]
+    model: str | None = None
+    input_type: str | None = None
+    embedding_types: list[Literal["float", "base64"]] = ["float"]
+    output_dimension: int | None = None
+    truncate: Literal["NONE", "START", "END"] = "END"
+
+    @property
+    def side(self) -> str | None:
+        """The end at which a text that is too long is cut; `None` refuses it."""
+        return {"NONE": None, "START": "left", "END": "right"}[self.truncate]
+
+
 class TeiEmbed(Truncating):
     """The body of /embed."""
 
@@ -87,6 +103,13 @@ class Rerank(Truncating):
     return_text: bool = False
     return_documents: bool = False
     top_n: int | None = Field(None, ge=1)
+
+
+class Search(Body):
+    """The body of /search."""
+
+    query: str
+    top: int = Field(5, ge=1, le=1000)
 
 
 class TeiPredict(Truncating):

@@ -6,12 +6,18 @@ import os
 import socket
 from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from retrieval_lion.memory import keep_freed_memory
+from retrieval_lion.sources import check_folder, default_model
 
 from ..export.exported import check_installed
 from .settings import Settings
 
+
+if TYPE_CHECKING:
+    from .engines import Engine
+    from .searching import FolderSearch
 
 KEY = "LION_API_KEY"
 LIMITS = [x for x in fields(Settings) if x.metadata]
@@ -21,7 +27,13 @@ NEEDED = ("orjson", "prometheus_client", "pydantic", "sentence_transformers", "s
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "model", help="folder or Hub repository: an encoder, a classifier, a reranker, or a graph of one"
+        "model",
+        nargs="?",
+        help="folder or Hub repository: an encoder, a classifier, a reranker, or a graph of one "
+        "(default with --search: that of `lion search`)",
+    )
+    parser.add_argument(
+        "--search", metavar="FOLDER", help="answer /search with the files of a folder, as `lion search`"
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to serve at (default: %(default)s, this machine)")
     parser.add_argument("--port", type=int, default=8080, help="port (default: %(default)s)")
@@ -34,7 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dtype", choices=("float32", "bfloat16", "float16"), help="dtype of the weights (default: float32)"
     )
     parser.add_argument("--device", help="such as cpu or cuda:1 (default: a GPU if there is one)")
-    parser.add_argument("--threads", type=int, help="threads of each queue (default: PyTorch's, one per core)")
+    parser.add_argument("--threads", type=int, help="threads of a batch (default: PyTorch's, one per core)")
+    parser.add_argument(
+        "--workers", type=int, help="batches of short requests to compute at once (default on a CPU: cores / threads)"
+    )
     parser.add_argument("--trust_remote_code", action="store_true", help="run code that comes with the weights")
     parser.add_argument(
         "--max_input_tokens", type=int, help="most tokens of a text (default: the limit of the model, at most 32768)"
@@ -50,10 +65,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     limits = [limit.name for limit in LIMITS]
-    for name in ("max_input_tokens", *limits):
+    for name in ("max_input_tokens", "threads", "workers", *limits):
         if getattr(args, name) is not None and getattr(args, name) <= 0:
             raise ValueError(f"--{name} is {getattr(args, name)}: give more than 0.")
+    if args.model is None and args.search is None:
+        raise ValueError("give a model to serve, or --search FOLDER.")
     check_installed("serve", NEEDED)
+    if args.search is not None:
+        check_installed("search", ("platformdirs",))
+        check_folder(args.search)
+    args.model = args.model or default_model()
     check_port(args.host, args.port)
     # Otherwise tokenizers start threads on all cores, with the priority of the first queue.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -71,7 +92,9 @@ def run(args: argparse.Namespace) -> None:
     engine = load_engine(args.model, **{name: getattr(args, name) for name in names})
     for note in engine.about.notes:
         print(note, flush=True)
-    settings = Settings(**{name: getattr(args, name) for name in (*limits, "accept_token_ids")})
+    search = None if args.search is None else search_of(args, engine.about.task)
+    workers = args.workers or default_workers(engine)
+    settings = Settings(**{name: getattr(args, name) for name in (*limits, "accept_token_ids")}, workers=workers)
     name = args.name or (Path(args.model).resolve().name if Path(args.model).is_dir() else args.model)
     app = make_app(
         engine,
@@ -81,6 +104,7 @@ def run(args: argparse.Namespace) -> None:
         api_key=args.api_key or os.environ.get(KEY),
         cors_origins=args.cors_origins,
         allowed_hosts=args.allowed_hosts,
+        search=search,
     )
     most = f"{engine.about.max_input_tokens:,}"
     print(f"{name} ({engine.about.task}, texts of up to {most} tokens): http://{args.host}:{args.port}", flush=True)
@@ -95,6 +119,33 @@ def run(args: argparse.Namespace) -> None:
         server_header=False,
         timeout_graceful_shutdown=round(args.timeout) + 1,
     )
+
+
+def search_of(args: argparse.Namespace, task: str) -> "FolderSearch":
+    """Read the folder of --search. Raises a ValueError if the model is no encoder."""
+    if task != "embed":
+        raise ValueError(f"--search needs an encoder, and {args.model} is a model to {task}.")
+    from .searching import FolderSearch
+
+    search = FolderSearch(args.model, args.search)
+    search.prepare()
+    return search
+
+
+def default_workers(engine: "Engine") -> int:
+    """Return how many batches use all cores. A graph takes its memory for each, and a GPU computes one at a time."""
+    import torch
+
+    from ..export.exported import ExportedModel
+
+    if engine.model.device.type != "cpu" or isinstance(engine.modules[0].model, ExportedModel):
+        return 1
+    return max(1, available_cores() // torch.get_num_threads())
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def check_port(host: str, port: int) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from retrieval_lion.encoders import groups_by_length
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize
 from torch.overrides import TorchFunctionMode
@@ -14,7 +15,6 @@ from torch.overrides import TorchFunctionMode
 from ..export.exported import ExportedModel
 
 
-PADDING = 1.1  # most computed tokens per real token; a lower limit takes more calls, which cost as much
 CHARACTERS_PER_TOKEN = 16  # an upper bound before tokens are counted; words of all languages have fewer
 Input = str | tuple[str, str]
 
@@ -175,14 +175,7 @@ class Engine:
 
     def groups(self, rows: Sequence[Row]) -> list[list[int]]:
         """Group rows that are computed together with little padding. Returns their indices, longest first."""
-        groups, tokens = [], 0
-        for n in sorted(range(len(rows)), key=lambda n: -len(rows[n])):
-            tokens += len(rows[n])
-            if not groups or (len(groups[-1]) + 1) * len(rows[groups[-1][0]]) > PADDING * tokens:
-                groups.append([])
-                tokens = len(rows[n])
-            groups[-1].append(n)
-        return groups
+        return groups_by_length(list(map(len, rows)))
 
 
 class Cancellable(TorchFunctionMode):

@@ -2,6 +2,10 @@
 """
 Two queues of work: one for short requests, and one for all others, which runs at a lower priority.
 
+The first one computes several batches at once, each on some of the cores. Short texts gain more from that than from
+all cores for one batch, and threads of a busy machine get as much of it as those of a server that computes each
+request in a thread of its own.
+
 With one queue, every short request would wait for a long text, or for a thousand short ones. The queues are threads of
 one process and share the weights. torch and the runtimes release Python's lock while they compute, so the scheduler of
 the operating system divides the cores: as soon as a short request arrives, its thread goes first.
@@ -66,17 +70,34 @@ class Job:
         self.outputs, self.missing = [None] * len(self.rows), len(self.rows)
 
 
+@dataclass(eq=False)
+class Computer:
+    """
+    A thread that computes, with an engine of its own.
+
+    Attributes:
+        running: requests in the batch that it computes.
+        task: takes batches from the queue until nothing waits.
+    """
+
+    thread: ThreadPoolExecutor
+    engine: Engine
+    running: list[Job] = field(default_factory=list)
+    task: asyncio.Task | None = None
+
+
 class WorkQueue:
     """
-    Requests in the order of their arrival, and the thread that computes them. All methods except `__init__` must be
+    Requests in the order of their arrival, and the threads that compute them. All methods except `__init__` must be
     called in the event loop.
 
     Args:
         name: "short" or "long".
-        make_engine: is called in the thread of the queue, so that threads of a runtime get its priority.
+        make_engine: is called in a thread of the queue, so that threads of a runtime get its priority.
         max_batch_tokens: most tokens to compute at once; a longer text is a batch of its own.
         max_wait: seconds; while a request has waited longer, new ones are refused.
         is_second: run at a lower priority.
+        workers: how many threads compute, each a batch at a time.
     """
 
     def __init__(
@@ -87,22 +108,25 @@ class WorkQueue:
         max_wait: float,
         metrics: Metrics,
         is_second: bool = False,
+        workers: int = 1,
     ):
         self.name, self.metrics = name, metrics
         self.max_batch_tokens, self.max_wait = max_batch_tokens, max_wait
         self.jobs: deque[Job] = deque()  # including those that are being computed
-        self.running: list[Job] = []
-        self.worker: asyncio.Task | None = None
+        self.computers: list[Computer] = []
         self.trimmed = time.monotonic()
         prepare = go_second if is_second else lambda: None
         # Texts are tokenized while others are computed, at the same priority.
         self.tokenizer = ThreadPoolExecutor(1, f"{name}-tokens", prepare)
-        self.computer = ThreadPoolExecutor(1, f"{name}-compute", prepare)
-        try:
-            self.engine = self.computer.submit(make_engine).result()
-        except BaseException:
-            self.computer.shutdown()
-            raise
+        for _ in range(workers):
+            thread = ThreadPoolExecutor(1, f"{name}-compute", prepare)
+            try:
+                self.computers.append(Computer(thread, thread.submit(make_engine).result()))
+            except BaseException:
+                thread.shutdown()
+                self.close()
+                raise
+            make_engine = self.computers[0].engine.twin
 
     def put(self, rows: Sequence[Row]) -> Job:
         """Add a request to the queue. Raises an `ApiError` if others have waited too long."""
@@ -116,23 +140,31 @@ class WorkQueue:
             raise ApiError(429, message, code="queue_full", retry_after=RETRY_SECONDS)
         self.jobs.append(job)
         self.count()
-        if self.worker is None or self.worker.done():
-            self.worker = asyncio.create_task(self.work())
+        idle = next((x for x in self.computers if x.task is None or x.task.done()), None)
+        if idle is not None:
+            idle.task = asyncio.create_task(self.work(idle))
         return job
 
     def drop(self, job: Job) -> None:
         """Remove a request from the queue, and cancel its computation unless other requests share it."""
         job.done.cancel()
         self.forget(job)
-        if self.running and all(other.done.done() for other in self.running):
-            self.engine.cancel()
+        for computer in self.computers:
+            if computer.running and all(other.done.done() for other in computer.running):
+                computer.engine.cancel()
 
     def close(self) -> None:
         """End the threads. Waiting requests are not computed."""
         self.jobs.clear()
-        self.engine.cancel()
-        self.computer.shutdown()
+        for computer in self.computers:
+            computer.engine.cancel()
+            computer.thread.shutdown()
         self.tokenizer.shutdown(cancel_futures=True)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine whose tokenizer splits texts; it does not pad batches."""
+        return self.computers[0].engine
 
     def count(self) -> None:
         self.metrics.waiting.labels(self.name).set(len(self.jobs))
@@ -154,27 +186,28 @@ class WorkQueue:
                 job.taken += 1
         return batch
 
-    async def work(self) -> None:
+    async def work(self, computer: Computer) -> None:
         """Compute batches until nothing waits."""
         while batch := self.next_batch():
             try:
-                await self.compute(batch)
+                await self.compute(computer, batch)
                 if time.monotonic() - self.trimmed > TRIM_EVERY:
                     self.trimmed = time.monotonic()
-                    await asyncio.get_running_loop().run_in_executor(self.computer, trim_memory)
+                    await asyncio.get_running_loop().run_in_executor(computer.thread, trim_memory)
             except Exception as error:  # an internal error fails these requests only, and the queue goes on
                 self.fail(batch, error)
+                computer.running = []
 
-    async def compute(self, batch: list[tuple[Job, int]]) -> None:
+    async def compute(self, computer: Computer, batch: list[tuple[Job, int]]) -> None:
         """Compute a batch. If that fails, compute each text by itself, so that not all requests fail."""
         batch = [(job, n) for job, n in batch if not job.done.done()]
         if not batch:
             return
-        rows, self.running = [job.rows[n] for job, n in batch], [job for job, _ in batch]
+        rows, computer.running = [job.rows[n] for job, n in batch], [job for job, _ in batch]
         self.metrics.batches.labels(self.name).observe(sum(map(len, rows)))
-        self.engine.resume()
+        computer.engine.resume()
         try:
-            outputs = await asyncio.get_running_loop().run_in_executor(self.computer, self.engine.compute, rows)
+            outputs = await asyncio.get_running_loop().run_in_executor(computer.thread, computer.engine.compute, rows)
         except Dropped:
             return
         except Exception as error:
@@ -182,10 +215,10 @@ class WorkQueue:
                 self.fail(batch, error)
             else:
                 for one in batch:
-                    await self.compute([one])
+                    await self.compute(computer, [one])
             return
         finally:
-            self.running = []
+            computer.running = []
         for (job, n), output in zip(batch, outputs, strict=True):
             job.outputs[n] = output
             job.missing -= 1
@@ -195,7 +228,6 @@ class WorkQueue:
     def fail(self, batch: list[tuple[Job, int]], error: Exception) -> None:
         """Answer the requests of a batch with an error, except those that have been answered."""
         traceback.print_exception(error)
-        self.running = []
         for job, _ in batch:
             if not job.done.done():
                 job.error = error

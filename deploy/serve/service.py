@@ -2,7 +2,9 @@
 """Compute the texts of a request: check limits, queue the work, stop after a timeout or when the client leaves."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 
 import numpy as np
 from starlette.requests import Request
@@ -16,6 +18,7 @@ from .settings import Settings
 
 # Characters to tokenize at once. Between two pieces, lengths are checked, and whether the client is still there.
 PIECE = 2**16
+FOR_WORK = 0.9  # of the time of a request is for work that ends by itself
 SHORT_CHARACTERS = 8  # per token of a short request, an estimate before the tokens are known
 
 
@@ -26,7 +29,9 @@ class Service:
         self.about, self.settings, self.metrics = engine.about, settings, Metrics()
         most, wait = settings.max_batch_tokens, settings.timeout / 2
         # A request that has just missed a batch of the short queue waits for that one.
-        self.short = WorkQueue("short", lambda: engine, min(most, settings.short_tokens), wait, self.metrics)
+        self.short = WorkQueue(
+            "short", lambda: engine, min(most, settings.short_tokens), wait, self.metrics, workers=settings.workers
+        )
         try:
             self.long = WorkQueue("long", engine.twin, most, wait, self.metrics, is_second=True)
         except BaseException:
@@ -77,6 +82,19 @@ class Service:
             name = type(job.error).__name__
             raise ApiError(500, f"A text of `{field}` could not be computed ({name}): the log says more.", field)
         return np.stack(job.outputs), tokens
+
+    async def run(self, request: Request, submit: Callable[[Callable[[], bool], float], Future]):
+        """
+        Return the result of work that `submit` starts in a thread, which is told how to see that nobody waits for it
+        any more, and when it has to end (`time.monotonic`). Raises an ApiError if it takes too long.
+        """
+        gone = asyncio.ensure_future(until_gone(request))
+        stop = asyncio.get_running_loop().time() + self.settings.timeout
+        try:
+            work = submit(gone.done, time.monotonic() + FOR_WORK * self.settings.timeout)
+            return await self.first(asyncio.wrap_future(work), gone, stop)
+        finally:
+            gone.cancel()
 
     async def first(self, work: asyncio.Future, gone: asyncio.Future, stop: float):
         """Return the result of `work`. Raises an ApiError if the client leaves first, or at time `stop`."""

@@ -20,3 +20,4 @@ class Settings:
     max_batch_tokens: int = limit(16384, "most tokens to compute at once")
     timeout: float = limit(60.0, "seconds for a request; new ones are refused while one has waited for half of them")
     accept_token_ids: bool = False
+    workers: int = 1

@@ -31,10 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--whole_texts", action="store_true", help="write one vector per text, not per passage")
     parser.add_argument("--with_text", action="store_true", help="also write the text of each passage")
     parser.add_argument(
-        "--shard_bytes",
+        "--shard_passages",
         type=int,
-        default=1_000_000,
-        help="bytes of text per file; a killed worker loses at most one file (default: %(default)s)",
+        default=1000,
+        help="passages per file; a killed worker loses at most one file (default: %(default)s)",
     )
     parser.add_argument("--ray", action="store_true", help="run on a Ray cluster instead of in this process")
 
@@ -53,24 +53,26 @@ def run(args: argparse.Namespace) -> None:
     check_source(model)
     model = str(Path(model).resolve()) if Path(model).is_dir() else model
 
+    print(f"Encoder: {model}", file=sys.stderr, flush=True)
     keep_freed_memory()
     from tqdm import tqdm
 
     from .corpus import Columns
-    from .job import CUT, begin_job, finish, work, work_on_cluster
+    from .job import CUT, Settings, begin_job, finish, work, work_on_cluster
 
     columns = Columns(args.text_column, args.id_column, args.name_column)
-    settings = {name: getattr(args, name) for name in ("one_pass", "whole_texts", "with_text", "shard_bytes")}
+    names = ("one_pass", "whole_texts", "with_text", "shard_passages")
+    settings = Settings(columns, **{name: getattr(args, name) for name in names})
     out = args.out.resolve()
     folder = out.with_name(f"{out.name}.parts") if is_lance else out
-    job = begin_job(args.files, folder, model, columns, **settings)
-    print(f"Encoder: {model}", file=sys.stderr)
-    total, missing = len(job.shards), len(job.missing())
-    options = {"desc": "Embedding", "unit": " files", "mininterval": 0.5 if sys.stderr.isatty() else 10}
-    with tqdm(total=total, initial=total - missing, **options) as progress:
+    options = {"unit": " passages", "mininterval": 0.5 if sys.stderr.isatty() else 10}
+    with tqdm(desc="Counting", **options) as progress:
+        job = begin_job(args.files, folder, model, settings, progress.update)
+    missing = job.missing()
+    total, left = (sum(job.shards[n].passages for n in numbers) for numbers in (range(len(job.shards)), missing))
+    with tqdm(desc="Embedding", total=total, initial=total - left, **options) as progress:
         for count in work_on_cluster(job) if args.ray else work(job):
-            progress.update()
-            progress.set_postfix_str(f"{count:,} passages in the last")
+            progress.update(count)
     files, passages, cut = finish(job)
     if is_lance:
         write_lance(folder, out)

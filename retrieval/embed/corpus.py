@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Read a corpus (Parquet, JSONL or text files) in shards. A worker reads one shard, and writes one file for it."""
+"""Read the texts of a corpus (Parquet, JSONL or text files), from its beginning or from a place in it."""
 
 import json
 from collections import Counter
@@ -15,6 +15,7 @@ from ..documents import TEXT_FILES, name_of, printable, read_text, without_surro
 
 MANIFEST = "_embed.json"  # in the folder of vectors; readers of Parquet ignore names that begin with "_"
 PARQUET, LINES = (".parquet", ".pq"), (".jsonl", ".ndjson")
+ROWS_AT_ONCE = 1000  # of a Parquet file in memory
 
 
 class Columns(NamedTuple):
@@ -40,18 +41,14 @@ class File(NamedTuple):
     name: str
 
 
-class Shard(NamedTuple):
-    """
-    A part of a corpus.
+class Place(NamedTuple):
+    """Where a text is: the index of its file, and its row (Parquet) or the byte at which its line begins (JSONL)."""
 
-    Attributes:
-        files: one Parquet or JSONL file, or several text files.
-        first, end: rows of a Parquet file, or bytes of a JSONL file, between which lines begin; 0 for text files.
-    """
+    file: int = 0
+    row: int = 0
 
-    files: tuple[File, ...]
-    first: int = 0
-    end: int = 0
+
+BEGINNING = Place()
 
 
 def find_files(sources: Sequence[str | Path], out: Path | None = None) -> list[File]:
@@ -105,71 +102,22 @@ def distinct_names(names: dict[Path, str]) -> dict[Path, str]:
         names = names | longer
 
 
-def make_shards(files: Sequence[File], columns: Columns, shard_bytes: int) -> list[Shard]:
+def read_texts(files: Sequence[File], columns: Columns, first: Place = BEGINNING) -> Iterator[tuple[Place, Text]]:
     """
-    Split a corpus into shards of about `shard_bytes` bytes of text. The same files always give the same shards.
+    Yield the texts of files, from a place on, without blank ones. A text without an id gets the name of its file,
+    followed by its row or byte. Single surrogates become U+FFFD.
 
     Raises:
-        ValueError: if a Parquet file has no column of strings named `columns.text`.
+        ValueError: if a Parquet file has no column of strings named `columns.text`, a line of JSONL is not an object
+            with a text, or a file is not a text file.
     """
-    shards, texts, size = [], [], 0
-    for file in files:
-        path = Path(file.path)
+    for number, file in enumerate(files[first.file :], first.file):
+        path, row = Path(file.path), first.row if number == first.file else 0
         suffix = path.suffix.lower()
         if suffix in PARQUET:
-            shards += [Shard((file,), *rows) for rows in rows_of_shards(path, columns, shard_bytes)]
+            texts = rows_of_parquet(path, row, columns)
         elif suffix in LINES:
-            end = path.stat().st_size
-            borders = [*range(0, end, shard_bytes), end]
-            shards += [Shard((file,), *pair) for pair in zip(borders, borders[1:], strict=False)]
-        else:
-            texts.append(file)
-            size += path.stat().st_size
-            if size >= shard_bytes:
-                shards.append(Shard(tuple(texts)))
-                texts, size = [], 0
-    return [*shards, Shard(tuple(texts))] if texts else shards
-
-
-def rows_of_shards(path: Path, columns: Columns, shard_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield the first row of each shard of a Parquet file and the one behind its last, within one row group."""
-    with pq.ParquetFile(path) as file:
-        schema, about = file.schema_arrow, file.metadata
-        if columns.text not in schema.names or not is_text(schema.field(columns.text).type):
-            raise ValueError(
-                f"{path} has no texts {columns.text!r}; it has {', '.join(schema.names)}: give --text_column."
-            )
-        number = schema.names.index(columns.text) if len(schema.names) == about.num_columns else None
-        first = 0
-        for group in map(about.row_group, range(about.num_row_groups)):
-            size = group.total_byte_size if number is None else group.column(number).total_uncompressed_size
-            step = max(1, shard_bytes * group.num_rows // max(1, size))
-            for begin in range(0, group.num_rows, step):
-                yield first + begin, first + min(begin + step, group.num_rows)
-            first += group.num_rows
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Return whether values of a type are strings."""
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-
-
-def read_shard(shard: Shard, columns: Columns) -> Iterator[Text]:
-    """
-    Yield the texts of a shard, without blank ones. A text without an id gets the name of its file, followed by its row
-    (Parquet) or the byte at which its line begins (JSONL). Single surrogates become U+FFFD.
-
-    Raises:
-        ValueError: if a line of JSONL is not an object with a text, or a file is not a text file.
-    """
-    for file in shard.files:
-        path = Path(file.path)
-        suffix = path.suffix.lower()
-        if suffix in PARQUET:
-            texts = rows_of_parquet(path, shard, columns)
-        elif suffix in LINES:
-            texts = lines_of_jsonl(path, shard, columns)
+            texts = lines_of_jsonl(path, row, columns)
         else:
             text = read_text(path)
             texts = [(None, {columns.text: text, columns.name: name_of(text, path)})]
@@ -179,37 +127,45 @@ def read_shard(shard: Shard, columns: Columns) -> Iterator[Text]:
             )
             if (text or "").strip():
                 default = file.name + ("" if place is None else f":{place}")
-                yield Text(default if own is None else own, name, text)
+                yield Place(number, place or 0), Text(default if own is None else own, name, text)
 
 
-def rows_of_parquet(path: Path, shard: Shard, columns: Columns) -> Iterator[tuple[int, dict]]:
+def rows_of_parquet(path: Path, row: int, columns: Columns) -> Iterator[tuple[int, dict]]:
+    """Yield the rows of a Parquet file from a row on, each with its number."""
     with pq.ParquetFile(path) as file:
-        first = group = 0
-        while first + file.metadata.row_group(group).num_rows <= shard.first:
-            first += file.metadata.row_group(group).num_rows
-            group += 1
-        present = [name for name in columns if name in file.schema_arrow.names]
-        table = file.read_row_group(group, columns=present).slice(shard.first - first, shard.end - shard.first)
-    yield from enumerate(table.to_pylist(), start=shard.first)
+        schema, groups, first = file.schema_arrow, range(file.num_row_groups), 0
+        if columns.text not in schema.names or not is_text(schema.field(columns.text).type):
+            raise ValueError(
+                f"{path} has no texts {columns.text!r}; it has {', '.join(schema.names)}: give --text_column."
+            )
+        while groups and first + (size := file.metadata.row_group(groups[0]).num_rows) <= row:
+            groups, first = groups[1:], first + size
+        present = [name for name in columns if name in schema.names]
+        for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=groups, columns=present) if groups else ():
+            yield from enumerate(batch.slice(max(0, row - first)).to_pylist(), start=max(row, first))
+            first += len(batch)
 
 
-def lines_of_jsonl(path: Path, shard: Shard, columns: Columns) -> Iterator[tuple[int, dict]]:
-    """Yield the objects in lines that begin in a shard, each with the byte at which its line begins."""
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether values of a type are strings."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def lines_of_jsonl(path: Path, byte: int, columns: Columns) -> Iterator[tuple[int, dict]]:
+    """Yield the objects in the lines of a file from a byte on, each with the byte at which its line begins."""
     with path.open("rb") as file:
-        if shard.first:
-            file.seek(shard.first - 1)
-            file.readline()  # the end of a line of the shard before
-        while (place := file.tell()) < shard.end:
-            line = file.readline()
-            if not line.strip():
-                continue
-            try:
-                fields = json.loads(line)
-                if not isinstance(fields[columns.text], str | None):
-                    raise TypeError("it is no text")
-            except (KeyError, TypeError, ValueError) as error:
-                raise ValueError(
-                    f"{path}, byte {place}: give a JSON object with a text {columns.text!r} (--text_column) in each "
-                    f"line; got {line[:80]!r}."
-                ) from error
-            yield place, fields
+        file.seek(byte)
+        for line in file:
+            if line.strip():
+                try:
+                    fields = json.loads(line)
+                    if not isinstance(fields[columns.text], str | None):
+                        raise TypeError("it is no text")
+                except (KeyError, TypeError, ValueError) as error:
+                    raise ValueError(
+                        f"{path}, byte {byte}: give a JSON object with a text {columns.text!r} (--text_column) in "
+                        f"each line; got {line[:80]!r}."
+                    ) from error
+                yield byte, fields
+            byte += len(line)

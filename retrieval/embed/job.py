@@ -1,13 +1,15 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Jobs that encode a corpus. Each shard becomes one Parquet file, which appears only when it is complete. If a worker
-dies, the shards without a file are encoded again, and no others.
+Jobs that encode a corpus. Each shard, some passages, becomes one Parquet file, which appears only when it is complete.
+If a worker dies, the shards without a file are encoded again, and no others.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,35 +21,73 @@ from modeling_lion import split_passages
 from ..documents import Document, batches
 from ..encoders import READING, Cut, SentenceEncoder, load_encoder
 from ..files import hash_of, replaced
+from ..passages import LONGEST
 from ..sources import hash_of_model
-from .corpus import MANIFEST, Columns, Shard, Text, find_files, make_shards, read_shard
+from .corpus import MANIFEST, Columns, File, Place, find_files, read_texts
 
 
 CUT = "cut_tokens"  # column: how many tokens of a passage the encoder did not read
 
 
-@dataclass(frozen=True)
-class Job:
+class Shard(NamedTuple):
     """
-    The settings of a job, which each worker gets.
+    A part of a corpus: some passages that follow each other.
 
     Attributes:
-        shards: the parts of the corpus.
-        folder: where files are written; all workers must see it.
-        model: the encoder, as `load_encoder` takes it.
+        file, row: the `Place` of the text that has the first one.
+        first: the number of the first passage in this text.
+        passages: how many passages there are.
+    """
+
+    file: int
+    row: int
+    first: int
+    passages: int
+
+
+@dataclass(frozen=True)
+class Settings:
+    """
+    The settings of a job.
+
+    Attributes:
         columns: names of the columns of the corpus.
         one_pass: encode each text in one pass, instead of passage by passage.
         whole_texts: encode each text as one passage.
         with_text: write passages beside their vectors.
+        shard_passages: how many passages a shard has. A longer text of `whole_texts` counts as several, and a text
+            that is read in one pass is not divided.
     """
 
+    columns: Columns = Columns()
+    one_pass: bool = False
+    whole_texts: bool = False
+    with_text: bool = False
+    shard_passages: int = 1000
+
+    def find(self) -> Callable[[str], list[tuple[int, int]]]:
+        """Return a function that splits a text into passages. It keeps the last result: a text may be long."""
+        return lru_cache(1)(lambda text: [(0, len(text))] if self.whole_texts else split_passages(text))
+
+
+@dataclass(frozen=True)
+class Job:
+    """
+    What each worker gets.
+
+    Attributes:
+        settings: how texts are read.
+        files: the corpus.
+        shards: its parts.
+        folder: where files are written; all workers must see it.
+        model: the encoder, as `load_encoder` takes it.
+    """
+
+    settings: Settings
+    files: Sequence[File]
     shards: Sequence[Shard]
     folder: Path
     model: str
-    columns: Columns
-    one_pass: bool
-    whole_texts: bool
-    with_text: bool
 
     def part(self, number: int) -> Path:
         """Return the path of the file of a shard."""
@@ -62,26 +102,22 @@ def begin_job(
     sources: Sequence[str | Path],
     folder: Path,
     model: str,
-    columns: Columns,
-    *,
-    one_pass: bool = False,
-    whole_texts: bool = False,
-    with_text: bool = False,
-    shard_bytes: int = 1_000_000,
+    settings: Settings,
+    say: Callable[[int], object] = lambda passages: None,
 ) -> Job:
     """
     Start a job, or resume one that was stopped. Arguments are as in `Job`.
 
     Args:
         sources: files and folders of the corpus.
-        shard_bytes: about how many bytes of text a shard has.
+        say: is called with the number of passages of each new shard, while the corpus is divided.
 
     Raises:
         FileNotFoundError, ValueError: if there is nothing to read, or the folder has vectors of other files, of
             another encoder or with other settings.
     """
-    if shard_bytes < 1:
-        raise ValueError(f"shards of {shard_bytes} bytes have no text: give at least 1.")
+    if settings.shard_passages < 1:
+        raise ValueError(f"--shard_passages is {settings.shard_passages}: give at least 1.")
     manifest = folder / MANIFEST
     is_new = not manifest.is_file()
     is_folder = not folder.exists() or folder.is_dir()
@@ -89,79 +125,107 @@ def begin_job(
     if is_new and (not is_folder or others):
         raise ValueError(f"{folder} exists, and was not written by `lion embed`: give another --out.")
     files = find_files(sources, folder)
-    settings = {
+    about = asdict(settings) | {
+        "columns": list(settings.columns),
         "files": [[*file, hash_of(file.path)] for file in files],
         "model": hash_of_model(model),
         "reading": READING,
-        "columns": list(columns),
-        "one_pass": one_pass,
-        "whole_texts": whole_texts,
-        "with_text": with_text,
-        "shard_bytes": shard_bytes,
     }
-    if any(folder.glob("part-*.parquet")):  # without vectors there is nothing to resume
-        before = json.loads(manifest.read_text(encoding="utf-8"))
-        if other := [name for name, value in settings.items() if before.get(name) != value]:
-            raise ValueError(
-                f"{folder} has vectors with other settings ({', '.join(other)}): give the same to go on, or another "
-                "--out."
-            )
-    shards = make_shards(files, columns, shard_bytes)
-    with replaced(manifest) as unfinished:
-        unfinished.write_text(json.dumps(settings), encoding="utf-8")
-    return Job(shards, folder, model, columns, one_pass, whole_texts, with_text)
+    before = {} if is_new else json.loads(manifest.read_text(encoding="utf-8"))
+    other = [name for name, value in about.items() if before.get(name) != value]
+    if other and any(folder.glob("part-*.parquet")):  # without vectors there is nothing to resume
+        raise ValueError(
+            f"{folder} has vectors with other settings ({', '.join(other)}): give the same to go on, or another --out."
+        )
+    shards = [] if other else [Shard(*shard) for shard in before["shards"]]
+    if other:
+        for shard in make_shards(files, settings):
+            shards.append(shard)
+            say(shard.passages)
+        if not shards:
+            raise ValueError(f"There is nothing to encode: no file has a text in {settings.columns.text!r}.")
+        with replaced(manifest) as unfinished:
+            unfinished.write_text(json.dumps(about | {"shards": shards}), encoding="utf-8")
+    return Job(settings, files, shards, folder, model)
+
+
+def make_shards(files: Sequence[File], settings: Settings) -> Iterator[Shard]:
+    """Divide a corpus into shards. Raises what `read_texts` raises: so no file stops the job after hours."""
+    find, begin, passages, size = settings.find(), None, 0, 0
+    for place, (*_, text) in read_texts(files, settings.columns):
+        spans = find(text)
+        for number, (first, end) in enumerate(spans):
+            begin = begin or (*place, number)
+            passages, size = passages + 1, size + max(1, (end - first) // LONGEST)
+            may_end = number + 1 == len(spans) or not settings.one_pass
+            if size >= settings.shard_passages and may_end:
+                yield Shard(*begin, passages)
+                begin, passages, size = None, 0, 0
+    if begin:
+        yield Shard(*begin, passages)
 
 
 class Worker:
     """Loads the encoder, and writes the files of shards."""
 
     def __init__(self, job: Job):
-        self.job, self.encoder = job, SentenceEncoder(load_encoder(job.model), in_pieces=not job.one_pass)
+        self.job, self.find = job, job.settings.find()
+        self.encoder = SentenceEncoder(load_encoder(job.model), in_pieces=not job.settings.one_pass)
         self.size = self.encoder.encode_texts(["size"]).shape[1]
 
-    def make(self, number: int) -> int:
-        """Write the file of a shard, unless it exists. Returns the number of its passages."""
-        path = self.job.part(number)
-        if not path.is_file():
-            table = self.table(read_shard(self.job.shards[number], self.job.columns))
-            with replaced(path) as unfinished:
-                pq.write_table(table, unfinished)
-        return pq.read_metadata(path).num_rows
+    def make(self, number: int) -> Iterator[int]:
+        """Write the file of a shard, unless it exists. Yields how many passages have been read since the last time."""
+        path, shard = self.job.part(number), self.job.shards[number]
+        if path.is_file():  # a repeated call of Ray
+            yield shard.passages
+            return
+        table = yield from self.table(shard)
+        with replaced(path) as unfinished:
+            pq.write_table(table, unfinished)
 
-    def table(self, texts: Iterable[Text]) -> pa.Table:
-        """Encode texts. Returns a table with a row for each passage: id, passage, first, end, cut_tokens, vector."""
-        find = (lambda text: [(0, len(text))]) if self.job.whole_texts else split_passages
-        ids, documents = [], []
-        for own, name, text in texts:
-            ids.append(own)
-            documents.append(Document(name, text, tuple(find(text)), ()))
-        vectors, cut = [], []
-        for batch in batches(documents):
-            of_batch, cut_of_batch = self.encoder.encode_and_count(batch)
-            vectors += of_batch
-            cut += cut_of_batch
-        rows = [(own, n, *span) for own, x in zip(ids, documents, strict=True) for n, span in enumerate(x.spans)]
-        own, number, first, end = zip(*rows, strict=True) if rows else ([],) * 4
-        flat = pa.array(torch.cat(vectors).flatten().numpy() if vectors else [], pa.float32())
+    def texts(self, shard: Shard) -> Iterator[tuple[str, int, Document]]:
+        """Yield the texts of a shard with their passages in it: id of the text, number of the first, document."""
+        left, first = shard.passages, shard.first
+        for _, (own, name, text) in read_texts(self.job.files, self.job.settings.columns, Place(*shard[:2])):
+            if spans := tuple(self.find(text)[first : first + left]):
+                yield own, first, Document(name, text, spans, ())
+            left, first = left - len(spans), 0
+            if not left:
+                return
+
+    def table(self, shard: Shard) -> Iterator[int]:
+        """Encode a shard, as `make`. Returns a table with a row for each passage."""
+        texts = list(self.texts(shard))
+        rows = [(own, first + n, *span) for own, first, x in texts for n, span in enumerate(x.spans)]
+        documents = [x for *_, x in texts]
+        if self.encoder.in_pieces:
+            documents = [Document(x.name, x.text[a:b], ((0, b - a),), ()) for x in documents for a, b in x.spans]
+        order = sorted(range(len(documents)), key=lambda n: -len(documents[n].text))  # so that there is little padding
+        found: list[tuple[torch.Tensor, np.ndarray]] = []
+        for batch in batches(documents[n] for n in order):
+            found += zip(*self.encoder.encode_and_count(batch), strict=True)
+            yield sum(len(x.spans) for x in batch)
+        vectors, cut = zip(*(found[n] for n in np.argsort(order)), strict=True)
+        own, number, first, end = zip(*rows, strict=True)
         columns = {
             "id": pa.array(own, pa.string()),
             "passage": pa.array(number, pa.int32()),
             "first": pa.array(first, pa.int64()),
             "end": pa.array(end, pa.int64()),
-            CUT: pa.array(np.concatenate([*cut, np.zeros(0, int)]), pa.int32()),
+            CUT: pa.array(np.concatenate(cut), pa.int32()),
         }
-        if self.job.with_text:
-            spans = [x.text[a:b] for x in documents for a, b in x.spans]
-            columns["text"] = pa.array(spans, pa.string())
+        if self.job.settings.with_text:
+            columns["text"] = pa.array([x.text[a:b] for *_, x in texts for a, b in x.spans], pa.string())
+        flat = pa.array(torch.cat(vectors).flatten().numpy(), pa.float32())
         return pa.table(columns | {"vector": pa.FixedSizeListArray.from_arrays(flat, self.size)})
 
 
 def work(job: Job) -> Iterator[int]:
-    """Encode the missing shards in this process. Yields the number of passages of each file."""
+    """Encode the missing shards in this process. Yields how many passages have been read since the last time."""
     missing = job.missing()
     worker = Worker(job) if missing else None
     for number in missing:
-        yield worker.make(number)
+        yield from worker.make(number)
 
 
 def work_on_cluster(job: Job) -> Iterator[int]:
@@ -183,7 +247,7 @@ def work_on_cluster(job: Job) -> Iterator[int]:
             self.worker = Worker(job)
 
         def __call__(self, row: dict) -> dict:
-            return {"passages": self.worker.make(row["item"])}
+            return {"passages": sum(self.worker.make(row["item"]))}
 
     cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
     shards = ray.data.from_items([{"item": n} for n in missing], override_num_blocks=min(len(missing), 10_000))

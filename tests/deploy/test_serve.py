@@ -130,7 +130,7 @@ def test_prompts(client, reference):
         ("/v1/embeddings", {"input": [5, 6]}, 400, "`input` has token ids, and those of another tokenizer"),
         ("/v1/embeddings", {"input": [[5], [6]]}, 400, "`input` has token ids"),
         ("/v1/embeddings", {"input": []}, 400, "`input` has 0 texts"),
-        ("/v1/embeddings", {"input": "a", "model": "bert"}, 404, "`model` is 'bert'; this server has 'lion'"),
+        ("/v1/embeddings", {"input": "a", "model": "bert"}, 404, "start the server with --name"),
         ("/v1/embeddings", {"input": "a", "dimensions": 8}, 400, "`dimensions` is 8; this model gives 32"),
         (
             "/v1/embeddings",
@@ -139,6 +139,9 @@ def test_prompts(client, reference):
             "`encoding_format`: Input should",
         ),
         ("/v1/embeddings", [1], 422, "The body: Input should be an object"),
+        ("/search", {"query": "a"}, 404, "start it with --search FOLDER"),
+        ("/v2/embed", {"texts": ["lion " * 900], "truncate": "NONE"}, 413, "`texts` has a text of 902 tokens"),
+        ("/v2/embed", {"texts": ["a"], "embedding_types": ["int8"]}, 422, "`embedding_types`: Input should be"),
         ("/predict", {"inputs": "a"}, 404, "/predict is no route of this server, whose model embeds texts"),
         ("/nowhere", {}, 404, "POST /nowhere: Not Found"),
         ("/health", {}, 405, "POST /health: Method Not Allowed"),
@@ -213,6 +216,18 @@ def test_long_texts_are_shortened_where_that_is_asked_for(direction, client, eng
         reference.max_seq_length = 300
         np.testing.assert_allclose(found, reference.encode(TEXTS[0] * 500), atol=1e-5)
         reference.max_seq_length = 100_000
+
+
+@pytest.mark.parametrize("end", ["START", "END"])
+def test_cohere_cuts_texts_at_one_end(end, client, engine):
+    text = " ".join(["lion", "roars", "at", "night"] * 300)
+    answer = client.post("/v2/embed", json={"texts": [text], "truncate": end}).json()
+    side = {"START": "left", "END": "right"}[end]
+    expected = client.post("/embed", json={"inputs": text, "truncate": True, "truncation_direction": side}).json()
+    np.testing.assert_allclose(answer["embeddings"]["float"], expected, atol=1e-6)
+    assert answer["meta"]["billed_units"]["input_tokens"] == 300
+    if end == "END":  # the default
+        assert client.post("/v2/embed", json={"texts": [text]}).json()["embeddings"] == answer["embeddings"]
 
 
 def test_models_and_health(client):

@@ -8,8 +8,10 @@ litellm chromadb`.
 """
 
 import asyncio
+import base64
 import gc
 import importlib
+from functools import partial
 
 import numpy as np
 import pytest
@@ -183,5 +185,32 @@ def test_cohere(tmp_path):
     with running(make_app(load_engine(folder), NAME, api_key=KEY)) as port:
         client = cohere.Client(api_key=KEY, base_url=f"http://127.0.0.1:{port}")
         results = client.rerank(model=NAME, query="lion", documents=documents, top_n=2).results
+        second = cohere.ClientV2(api_key=KEY, base_url=f"http://127.0.0.1:{port}")
+        again = second.rerank(model=NAME, query="lion", documents=documents, top_n=2).results
     assert [x.index for x in results] == order[:2].tolist()
     np.testing.assert_allclose([x.relevance_score for x in results], scores[order[:2]], atol=1e-5)
+    assert [(x.index, x.relevance_score) for x in again] == [(x.index, x.relevance_score) for x in results]
+
+
+def test_cohere_embeds(address, folder, expected):
+    """By version 2 of its API, with the prompt for the type of the texts."""
+    cohere = client_of("cohere")
+    client, encoder = cohere.ClientV2(api_key=KEY, base_url=address), SentenceTransformer(folder, device="cpu")
+    ask = partial(client.embed, model=NAME, texts=TEXTS)
+    answer = ask(input_type="clustering", embedding_types=["float", "base64"])
+    same(answer.embeddings.float_, expected)
+    assert answer.id and answer.texts == TEXTS and answer.meta.billed_units.input_tokens > len(TEXTS)
+    coded = [np.frombuffer(base64.b64decode(x), "<f4") for x in answer.embeddings.base64]
+    same(coded, expected)
+    for kind, prompt in (("search_query", "query"), ("search_document", "document")):
+        found = ask(input_type=kind, embedding_types=["float"]).embeddings.float_
+        same(found, encoder.encode(TEXTS, prompt_name=prompt))
+    assert ask(input_type="clustering").embeddings.base64 is None
+    with pytest.raises(cohere.NotFoundError) as caught:
+        client.embed(model="embed-v4.0", texts=TEXTS, input_type="clustering")
+    assert "start the server with --name" in str(caught.value.body)
+    for options in ({"embedding_types": ["int8"]}, {"truncate": "MIDDLE"}):
+        with pytest.raises(cohere.UnprocessableEntityError):
+            ask(input_type="clustering", **options)
+    with pytest.raises(cohere.BadRequestError):
+        ask(input_type="clustering", output_dimension=8)

@@ -91,6 +91,35 @@ def test_batches_are_full():
     assert slow.batches == [[1], [4, 6], [3], [12]]
 
 
+def test_several_batches_of_the_short_queue_are_computed_at_once():
+    """Each by an engine of its own: who leaves stops one of them."""
+    engines = []
+
+    class One(Slow):
+        def twin(self):
+            engines.append(One())
+            return engines[-1]
+
+    engines.append(One())
+    app = slow_app(engines[0], workers=3, max_batch_tokens=3, timeout=1000)
+    first, second, third, _ = engines  # the last one is that of the long queue
+    with TestClient(app) as client, ThreadPoolExecutor(8) as pool:
+        queue = app.state.service.short
+        waiting = [pool.submit(client.post, "/embed", json=words(count)) for count in (1, 2, 3)]
+        until(lambda: first.batches and second.batches and third.batches)
+        waiting.append(pool.submit(client.post, "/embed", json=words(2)))
+        until(lambda: len(queue.jobs) == 4)
+        busy = sorted(engines[:3], key=lambda engine: engine.batches)
+        assert [engine.batches for engine in busy] == [[[1]], [[2]], [[3]]]
+        job = next(computer.running[0] for computer in queue.computers if computer.engine is busy[2])
+        client.portal.call(queue.drop, job)
+        until(lambda: busy[2].batches == [[3], [2]])  # what waited; `resume` has cleared the flag
+        for engine in engines:
+            engine.go.set()
+        assert [waiting[n].result().json()[0][0] for n in (0, 1, 3)] == [1, 2, 2]
+        assert [len(engine.batches) for engine in busy] == [1, 1, 2]
+
+
 def test_the_short_queue_takes_little_at_once():
     """As many tokens as a short request may have, so that who comes next waits for no more."""
     slow = Slow()
@@ -167,7 +196,7 @@ def test_a_mistake_of_the_server_ends_no_queue(place, monkeypatch, capsys):
             patch.setattr(attrgetter(".".join(owner))(queue), name, fail)
             answer = client.post("/embed", json={"inputs": ["a", "a a"]})
         assert answer.status_code == 500 and "ArithmeticError" in answer.json()["error"]["message"]
-        assert "unexpected" in capsys.readouterr().err and not queue.jobs and not queue.running
+        assert "unexpected" in capsys.readouterr().err and not queue.jobs and not queue.computers[0].running
         assert client.post("/embed", json=words(3)).json()[0][0] == 3
         assert client.get("/health").json() == {"status": "ok"}
 

@@ -348,7 +348,6 @@ def test_search_reads_with_the_prompts_of_an_encoder(options, kind, tmp_path):
     folder = encoder_folder(tmp_path, kind, **options)
     truth = SentenceTransformer(str(folder), device="cpu")
     encoder = encoders.SentenceEncoder(encoders.load_encoder(folder), in_pieces=True)
-    assert encoder.can_pack is (kind == "lion")
     named = [f"lion: {text}" for text in TEXTS]
     found = torch.cat(encoder.encode_documents([document(text, "lion") for text in TEXTS]))
     assert abs(found - truth.encode_document(named, convert_to_tensor=True)).max() < 1e-5

@@ -15,8 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from deploy_lion import cli
 from hub_checkpoints import text_checkpoint
+from retrieval_lion import encoders
+from retrieval_lion.documents import Document
 from retrieval_lion.embed import corpus, job
 from retrieval_lion.files import replaced
+from retrieval_lion.passages import LONGEST
 from sentence_transformers import SentenceTransformer
 
 from modeling_lion import LionTokenizer, encode_passages, split_passages
@@ -48,9 +51,7 @@ def write_lines(path: Path, rows) -> Path:
 
 
 def all_texts(sources: list[Path]) -> list[corpus.Text]:
-    columns = corpus.Columns()
-    shards = corpus.make_shards(corpus.find_files(sources), columns, 10_000)
-    return [text for shard in shards for text in corpus.read_shard(shard, columns)]
+    return [text for _, text in corpus.read_texts(corpus.find_files(sources), corpus.Columns())]
 
 
 def embed(model: Path, out: Path, *files, options=()) -> list[dict]:
@@ -66,7 +67,7 @@ def test_vectors_are_those_of_sentence_transformers(model, tmp_path):
     rows.append({"id": "long", "text": "\n\n".join(sentence(n, 100) for n in range(5))})
     file = write_lines(tmp_path / "rows.jsonl", rows)
     encoder = SentenceTransformer(str(model))
-    found = embed(model, tmp_path / "out", file, options=["--with_text", "--shard_bytes", 700])
+    found = embed(model, tmp_path / "out", file, options=["--with_text", "--shard_passages", 3])
     texts = {row["id"]: row for row in rows}
     for row in found:
         text, name = texts[row["id"]]["text"], texts[row["id"]].get("name")
@@ -101,7 +102,7 @@ def test_all_kinds_of_files_are_read(model, tmp_path):
     (folder / "note.md").write_text("# A heading\n\nA lion sleeps.")
     for ignored in (".hidden.txt", "_part.txt", "data.bin"):
         (folder / ignored).write_text("no")
-    options = ["--text_column", "body", "--id_column", "number", "--with_text", "--shard_bytes", 200]
+    options = ["--text_column", "body", "--id_column", "number", "--with_text", "--shard_passages", 7]
     found = {row["id"]: row["text"] for row in embed(model, tmp_path / "out", folder, options=options)}
     assert found.pop("note.md") == "# A heading\n\nA lion sleeps."
     assert found == {str(n): sentence(n) for n in range(60)}
@@ -111,28 +112,43 @@ def test_all_kinds_of_files_are_read(model, tmp_path):
     assert found["lines.jsonl:0"] == sentence(50)
 
 
+def passages_of_shards(sources: list[Path], **fields) -> list[list[tuple[str, int, str]]]:
+    """For each shard, the passages that a worker finds in it: id of the text, number in the text, and passage."""
+    settings, files = job.Settings(**fields), corpus.find_files(sources)
+    shards = list(job.make_shards(files, settings))
+    worker = job.Worker.__new__(job.Worker)
+    worker.job, worker.find = job.Job(settings, files, shards, Path(), ""), settings.find()
+    found = [
+        [(own, first + n, x.text[a:b]) for own, first, x in worker.texts(shard) for n, (a, b) in enumerate(x.spans)]
+        for shard in shards
+    ]
+    assert list(map(len, found)) == [shard.passages for shard in shards]
+    return found
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\n\n"])
-def test_every_line_is_in_one_shard(end, tmp_path):
-    """Wherever the borders of shards are: within lines, at their ends, and behind the last, which may have no end."""
-    file = tmp_path / "a.jsonl"
-    lines = [json.dumps({"text": "é" * n, "id": n}, ensure_ascii=False) for n in range(1, 30)]
-    file.write_bytes(end.join(lines).encode())
-    columns = corpus.Columns()
-    for shard_bytes in (1, 7, 50, 99, 10_000):
-        shards = corpus.make_shards(corpus.find_files([file]), columns, shard_bytes)
-        found = [text.text for shard in shards for text in corpus.read_shard(shard, columns)]
-        assert found == ["é" * n for n in range(1, 30)], shard_bytes
-
-
 @pytest.mark.parametrize("rows_of_group", [1, 7, 30])
-def test_every_row_is_in_one_shard(rows_of_group, tmp_path):
-    table = pa.table({"text": [None if n == 5 else sentence(n) for n in range(30)], "other": [[1, 2]] * 30})
-    pq.write_table(table, tmp_path / "a.parquet", row_group_size=rows_of_group)
-    columns = corpus.Columns()
-    for shard_bytes in (1, 60, 10_000):
-        shards = corpus.make_shards(corpus.find_files([tmp_path]), columns, shard_bytes)
-        found = {text.id: text.text for shard in shards for text in corpus.read_shard(shard, columns)}
-        assert found == {f"a.parquet:{n}": sentence(n) for n in range(30) if n != 5}, shard_bytes
+def test_every_passage_is_in_one_shard(end, rows_of_group, tmp_path, monkeypatch):
+    """Of lines, the last of which may have no end, of rows in groups, and of a text that is longer than a shard."""
+    monkeypatch.setattr(corpus, "ROWS_AT_ONCE", 4)
+    lines = [json.dumps({"text": "é" * n, "id": n}, ensure_ascii=False) for n in range(1, 30)]
+    (tmp_path / "a.jsonl").write_bytes(end.join(lines).encode())
+    texts = [None if n == 5 else sentence(n) for n in range(30)]
+    pq.write_table(pa.table({"text": texts, "other": [[1, 2]] * 30}), tmp_path / "b.parquet", rows_of_group)
+    book = "\n\n".join(sentence(n, 100) for n in range(40))
+    (tmp_path / "c.txt").write_text(book)
+    expected = [(str(n), 0, "é" * n) for n in range(1, 30)]
+    expected += [(f"b.parquet:{n}", 0, sentence(n)) for n in range(30) if n != 5]
+    pages = [("c.txt", n, book[slice(*span)]) for n, span in enumerate(split_passages(book))]
+    assert len(pages) > 20
+    for shard_passages in (1, 7, 1000):
+        found = passages_of_shards([tmp_path], shard_passages=shard_passages)
+        assert all(len(shard) == shard_passages for shard in found[:-1])
+        assert [passage for shard in found for passage in shard] == [*expected, *pages]
+    *_, last = passages_of_shards([tmp_path], shard_passages=7, one_pass=True)
+    assert last[-len(pages) :] == pages  # a text that is read in one pass is not divided
+    *_, last = passages_of_shards([tmp_path], shard_passages=7, whole_texts=True)
+    assert last[-1] == ("c.txt", 0, book) and len(book) > 7 * LONGEST and len(last) <= 7
 
 
 def test_texts_of_parquet_may_be_large_or_of_a_dictionary(tmp_path):
@@ -179,7 +195,7 @@ def test_vectors_are_no_corpus(model, tmp_path):
 
 def test_it_goes_on_with_what_is_missing(model, tmp_path, monkeypatch):
     file = write_lines(tmp_path / "a.jsonl", [{"id": n, "text": sentence(n)} for n in range(60)])
-    options = ["--shard_bytes", 500]
+    options = ["--shard_passages", 8]
     expected = embed(model, tmp_path / "whole", file, options=options)
     out, made = tmp_path / "out", []
 
@@ -187,7 +203,7 @@ def test_it_goes_on_with_what_is_missing(model, tmp_path, monkeypatch):
         made.append(number)
         if len(made) == 3:
             raise KeyboardInterrupt
-        return make(worker, number)
+        yield from make(worker, number)
 
     monkeypatch.setattr(job.Worker, "make", make)
     arguments = ["embed", str(file), "--out", str(out), "--model", str(model), *map(str, options)]
@@ -198,6 +214,43 @@ def test_it_goes_on_with_what_is_missing(model, tmp_path, monkeypatch):
     assert embed(model, out, file, options=options) == expected
     assert made == [0, 1, 2, *range(2, len(list(out.glob("part-*"))))]
     assert all(path.stat().st_mtime_ns == time for path, time in kept.items()) and not list(out.glob("_part*"))
+
+
+def test_progress_is_of_passages_within_a_file(model, tmp_path, monkeypatch, capsys):
+    """They are counted before the encoder is loaded."""
+    monkeypatch.setattr("retrieval_lion.documents.BATCH_CHARACTERS", 400)
+    file = write_lines(tmp_path / "a.jsonl", [{"id": n, "text": sentence(n, 5 + n % 9)} for n in range(60)])
+    begun = job.begin_job([file], tmp_path / "out", str(model), job.Settings())
+    assert [shard.passages for shard in begun.shards] == [60]
+    counts = list(job.work(begun))
+    assert len(counts) > 5 and sum(counts) == 60
+    assert job.begin_job([file], tmp_path / "out", str(model), job.Settings()).shards == begun.shards
+    assert cli.main(["embed", str(file), "--out", str(tmp_path / "out"), "--model", str(model)]) == 0
+    said = capsys.readouterr().err
+    assert said.index("Encoder:") < said.index("Counting") < said.index("60/60")
+
+
+def test_a_corpus_without_a_text_is_refused(model, tmp_path, capsys):
+    file = write_lines(tmp_path / "a.jsonl", [{"text": " "}, {"text": None}])
+    assert cli.main(["embed", str(file), "--out", str(tmp_path / "out"), "--model", str(model)]) == 1
+    assert "There is nothing to encode: no file has a text in 'text'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("longest", [10**9, 4096])
+def test_a_very_long_text_is_read_in_parts_unless_the_encoder_cuts_it(longest, model, monkeypatch):
+    """Beside others, in its place; each part has the special tokens that a text has."""
+    encoder = SentenceTransformer(str(model), device="cpu")
+    encoder.max_seq_length = longest
+    monkeypatch.setattr("retrieval_lion.encoders.LONGEST_AT_ONCE", 200)
+    texts, parts = [sentence(0), sentence(1, 100), sentence(2)], []
+    encode = encoders.encode_passages
+    monkeypatch.setattr(
+        "retrieval_lion.encoders.encode_passages", lambda *args: parts.append(args[1]) or encode(*args)
+    )
+    documents = [Document(None, text, ((0, len(text)),), ()) for text in texts]
+    found = encoders.SentenceEncoder(encoder, in_pieces=True).encode_documents(documents)
+    assert parts == ([[texts[1]]] if longest == 10**9 else [])
+    np.testing.assert_allclose(np.concatenate(found), encoder.encode(texts, normalize_embeddings=True), atol=1e-5)
 
 
 def test_other_settings_and_other_files_are_refused(model, tmp_path, capsys):
@@ -252,7 +305,7 @@ def test_lance(model, tmp_path):
     lance = pytest.importorskip("lance")
     file = write_lines(tmp_path / "a.jsonl", [{"id": n, "text": sentence(n)} for n in range(40)])
     out = tmp_path / "vectors.lance"
-    arguments = ["embed", str(file), "--model", str(model), "--out", str(out), "--shard_bytes", "500"]
+    arguments = ["embed", str(file), "--model", str(model), "--out", str(out), "--shard_passages", "8"]
     assert cli.main(arguments) == 0
     table = lance.dataset(out).to_table()
     assert sorted(table["id"].to_pylist(), key=int) == [str(n) for n in range(40)]
@@ -267,7 +320,7 @@ def test_lance(model, tmp_path):
 
 def start(model: Path, out: Path, file: Path, *options: str) -> subprocess.Popen:
     command = [sys.executable, "-m", "deploy_lion.cli", "embed", str(file), "--out", str(out)]
-    command += ["--model", str(model), "--shard_bytes", "4000", *options]
+    command += ["--model", str(model), "--shard_passages", "60", *options]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
     with (out.parent / "log").open("a") as log:
         return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
