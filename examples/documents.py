@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from retrieval_lion.docstrings import docstrings, module_name, split_paragraphs
-from retrieval_lion.documents import TEXT_FILES, files_of_folder, files_of_package, name_of, read_text
+from retrieval_lion.documents import TEXT_FILES, files_of_package, name_of, read_text
+from retrieval_lion.folders import files_of_folder
 from tqdm import tqdm
 
 
@@ -52,7 +53,7 @@ def documents_of_folder(folder: str | Path) -> Iterator[NamedText]:
         FileNotFoundError: if there is no such folder.
         ValueError: if it has no such files.
     """
-    for path in map(Path, files_of_folder(folder)[0]):
+    for path in map(Path, files_of_folder(folder).files):
         if path.suffix.lower() in TEXT_FILES and not NO_GUIDES.search(path.name):
             try:
                 text = read_text(path)

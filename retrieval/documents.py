@@ -1,9 +1,9 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Read files as documents, and split them into passages."""
 
-import codecs
 import hashlib
 import importlib.util
+import itertools
 import os
 import re
 import sysconfig
@@ -14,19 +14,21 @@ from typing import NamedTuple
 from modeling_lion import split_passages
 
 from .docstrings import docstrings, module_name, python_files, split_paragraphs
+from .formats.junk import PROSE, check_text
+from .formats.readers import PACKED, is_code, sections_of
+from .formats.section import Section, SkippedFile, decode, is_binary
 from .passages import LONGEST
-from .sources import check_folder
 
 
 STANDARD_LIBRARY = "stdlib"
 TEXT_FILES = (".txt", ".md", ".rst")
 MOST_BYTES = 100_000_000  # of a file that is read
-# Control bytes that text files do not have. White space and the escape character (colours) are allowed.
-CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+HEAD = 8192  # bytes by which binary files are told
 SURROGATE = re.compile("[\ud800-\udfff]")
 # A heading in Markdown or reStructuredText.
 HEADING = re.compile(r"^#+ +(\S.*?) *#*$|^([^\s.:#].{2,80})\n([-=~*#])\3{2,}\s*$", re.MULTILINE)
-HEAD = 3000  # a heading within the first characters is the name of a text
+LIKE_A_LINE = re.compile(r":(?=\d+$)")  # at the end of a heading
+TOP = 3000  # a heading within the first characters is the name of a text
 LONGEST_DOCUMENT = 40_000  # characters (see benchmarks/bench_passages.py); longer texts become several documents
 BATCH_CHARACTERS = 40_000  # encoded at once: a few seconds, after which reading can stop
 
@@ -41,26 +43,32 @@ def without_surrogates(text: str) -> str:
     return SURROGATE.sub("\ufffd", text)
 
 
+def read_bytes(path: str | Path) -> bytes:
+    """
+    Read a file.
+
+    Raises:
+        SkippedFile: if it has more than `MOST_BYTES`, or is binary and of no format that is read.
+    """
+    name = printable(Path(path).name)
+    with open(path, "rb") as file:
+        head = file.read(HEAD)
+        if is_binary(head) and Path(name).suffix.lower() not in PACKED:
+            raise SkippedFile("no text", f"{name} is no text: give text files, such as .txt, .md or .py.")
+        size = os.fstat(file.fileno()).st_size
+        if size > MOST_BYTES:
+            raise SkippedFile("too large", f"{name} has {size:,} bytes, and up to {MOST_BYTES:,} are read: split it.")
+        return head + file.read()
+
+
 def read_text(path: str | Path) -> str:
     """
     Read a text file in UTF-8, in UTF-16 with a byte order mark, or else in Windows-1252.
 
     Raises:
-        ValueError: if the file is binary, or has more than `MOST_BYTES`.
+        SkippedFile: a ValueError, if the file is binary, or has more than `MOST_BYTES`.
     """
-    size, name = Path(path).stat().st_size, printable(Path(path).name)
-    if size > MOST_BYTES:
-        raise ValueError(f"{name} has {size:,} bytes, and up to {MOST_BYTES:,} are read: split it.")
-    data = Path(path).read_bytes()
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return data.decode("utf-16", errors="replace")
-    if b"\0" not in data:
-        try:
-            return data.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            if not CONTROL.search(data):
-                return data.decode("cp1252", errors="replace")
-    raise ValueError(f"{name} is no text: give text files, such as .txt, .md or .py.")
+    return decode(read_bytes(path), printable(Path(path).name))
 
 
 class Document(NamedTuple):
@@ -92,7 +100,7 @@ class Document(NamedTuple):
 
 def name_of(text: str, path: str | Path) -> str:
     """Return the first heading of a text in Markdown or reStructuredText, else its file name as words."""
-    found = HEADING.search(text[:HEAD])
+    found = HEADING.search(text[:TOP])
     if found:
         return (found[1] or found[2]).strip("`* ")
     return Path(printable(path)).stem.replace("_", " ").replace("-", " ")
@@ -149,37 +157,67 @@ def files_of_package(package: str) -> tuple[list[str], str]:
     return python_files([str(origin.parent)]), str(origin.parents[1])
 
 
-def files_of_folder(folder: str | Path) -> tuple[list[str], str]:
+def documents_of_sections(sections: Iterable[Section], path: str, default: str) -> Iterator[Document]:
     """
-    Return the Python and text files in a folder and its subfolders, and the folder. Hidden files and links that lead
-    out of the folder are left out.
+    Make documents of the sections of a file. Those that follow each other and have the same name are in one document.
 
-    Raises:
-        FileNotFoundError: if there is no such folder.
-        ValueError: if it has no such files.
+    Args:
+        path: the file, for places.
+        default: the name of sections that have none.
     """
-    folder = check_folder(folder)
-    visible = (
-        path for path in folder.rglob("*") if not any(x.startswith(".") for x in path.relative_to(folder).parts)
-    )
-    root = folder.resolve()
-    own = (path for path in visible if path.is_file() and path.resolve().is_relative_to(root))
-    files = sorted(str(path) for path in own if path.suffix.lower() in (".py", *TEXT_FILES))
-    if not files:
-        raise ValueError(f"{folder} has no files to search: none ends with .py, {', '.join(TEXT_FILES)}.")
-    return files, str(folder)
+    path = printable(path)
+    for name, group in itertools.groupby(sections, lambda section: section.name or default):
+        text, spans, places = "", [], []
+        for section in group:
+            if len(text) > LONGEST_DOCUMENT:
+                yield Document(name, text, tuple(spans), tuple(places))
+                text, spans, places = "", [], []
+            found = without_surrogates(section.text)
+            is_passage = isinstance(section.place, int) and len(found) <= LONGEST
+            for first, end in [(0, len(found))] if is_passage else split_passages(found):
+                spans.append((len(text) + first, len(text) + end))
+                places.append(place_of(path, section.place, found.count("\n", 0, first)))
+            text += f"{found}\n\n"
+        if spans:
+            yield Document(name, text, tuple(spans), tuple(places))
+
+
+def place_of(path: str, place: int | str, lines: int) -> str:
+    """Return where a passage is that begins `lines` lines behind the begin of a section at `place`."""
+    if isinstance(place, int):
+        return f"{path}:{place + lines}"
+    return LIKE_A_LINE.sub(": ", f"{path}: {place}" if place else path)
 
 
 def documents_of(file: str, folder: str) -> Iterator[Document]:
     """
-    Read a file as documents: a text with its passages, or the docstring of each public name in a Python file.
+    Read a file as documents, with its passages.
 
     Raises:
-        ValueError, OSError: if the text cannot be read.
+        SkippedFile, OSError: if the file cannot be read, or has no text to search.
     """
-    if not file.lower().endswith(".py"):
-        yield from documents_of_text(read_text(file), os.path.relpath(file, folder))
-        return
+    path, file_name = os.path.relpath(file, folder), printable(os.path.basename(file))
+    data, ending = read_bytes(file), Path(file).suffix.lower()
+    if not ending or ending in PROSE:
+        check_text(data, file_name, is_by_lines=False)
+        documents = documents_of_text(decode(data, file_name), path)
+    else:
+        sections = sections_of(data, file_name)
+        default = printable(path) if is_code(file_name) else name_of("", path)
+        if ending == ".py":
+            default = module_name(file, folder)
+            sections = (x._replace(name=f"{default}.{x.name}" if x.name else default) for x in sections)
+        documents = documents_of_sections(sections, path, default)
+    first = next(documents, None)
+    if first is not None:
+        yield first
+        yield from documents
+    elif data.strip():
+        raise SkippedFile("no text", f"{file_name} has no text.")
+
+
+def documents_of_docstrings(file: str, folder: str) -> Iterator[Document]:
+    """Read the docstring of each public name in a Python file as a document: its name and its first paragraph."""
     for docstring in docstrings(file, module_name(file, folder)):
         paragraphs = split_paragraphs(docstring.text)
         if paragraphs and not any(part.startswith("_") for part in docstring.name.split(".")):

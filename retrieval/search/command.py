@@ -35,6 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="search the docstrings of an installed package instead, or of the standard library (stdlib)",
     )
+    for option, what in (
+        ("include", "read only files that match"),
+        ("exclude", "leave out files and folders that match"),
+    ):
+        text = f"{what} this pattern, as in .gitignore; may be given several times"
+        parser.add_argument(f"--{option}", action="append", metavar="GLOB", help=text)
     parser.add_argument(
         "--model",
         help="folder of a sentence encoder or of a PEFT adapter, or a name on the Hub "
@@ -71,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError("the query is empty: give words, or leave it out to ask several times.")
     model = args.model or default_model()
     model = str(Path(model).resolve()) if Path(model).is_dir() else model
-    request = {name: getattr(args, name) for name in ("package", "top", "seconds", "one_pass")}
+    request = {name: getattr(args, name) for name in ("package", "top", "seconds", "one_pass", "include", "exclude")}
     request |= {"folder": folder, "cache_dir": str((args.cache_dir or default_cache()).resolve())}
     say(f"Encoder: {model}")
     searcher = None

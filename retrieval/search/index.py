@@ -18,6 +18,7 @@ from .vectors import MemoryVectors, SavedVectors
 
 SIGNS = " #=-~*`"  # that mark headings
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+LINE_OF_FILE = re.compile(r"(.*\S):(\d+)", re.DOTALL)
 WORD = re.compile(r"\w+")
 
 
@@ -132,5 +133,5 @@ def nearest_line(encoder: SentenceEncoder, query: Tensor, answer: Answer) -> tup
         return lines[0][1], answer.place
     sentences = [(n, sentence) for n, line in lines for sentence in SENTENCE_END.split(line.strip())]
     n, sentence = sentences[int((encoder.encode_texts([x for _, x in sentences]) @ query).argmax())]
-    file, first = answer.place.rsplit(":", 1)
-    return sentence, f"{file}:{int(first) + n}"
+    in_line = LINE_OF_FILE.fullmatch(answer.place)
+    return sentence, f"{in_line[1]}:{int(in_line[2]) + n}" if in_line else answer.place

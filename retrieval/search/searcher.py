@@ -3,12 +3,14 @@
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..documents import Document, documents_of, files_of_folder, files_of_package
+from ..documents import Document, documents_of, documents_of_docstrings, files_of_package
 from ..encoders import READING, SentenceEncoder, load_encoder
 from ..files import state_of
+from ..folders import files_of_folder, skipped_in_words
+from ..formats.section import SkippedFile
 from ..sources import files_of_model
 from .index import Index, nearest_line
 from .vectors import SavedVectors
@@ -25,20 +27,27 @@ class Texts:
     Args:
         folder: the folder to search, with its subfolders, if `package` is `None`.
         package: an import name, or `STANDARD_LIBRARY`.
+        include, exclude: patterns of files, as `files_of_folder` takes them.
     """
 
-    def __init__(self, folder: str | None, package: str | None):
-        self.folder, self.package = folder, package
+    def __init__(
+        self, folder: str | None, package: str | None, include: Sequence[str] = (), exclude: Sequence[str] = ()
+    ):
+        self.folder, self.package, self.include, self.exclude = folder, package, include, exclude
         self.found: dict[str, tuple[tuple[int, ...], list[Document], str | None]] = {}
 
     def documents(self) -> tuple[list[Document], list[str]]:
         """
-        Return the documents, outermost names first, and the reasons why files were left out.
+        Return the documents, outermost names first, and what was left out and why, a line or none.
 
         Raises:
             FileNotFoundError, ValueError: if there is nothing to search.
         """
-        files, root = files_of_folder(self.folder) if self.package is None else files_of_package(self.package)
+        if self.package is None:
+            files, root, skipped = files_of_folder(self.folder, self.include, self.exclude)
+            read = documents_of
+        else:
+            (files, root), skipped, read = files_of_package(self.package), [], documents_of_docstrings
         before, self.found = self.found, {}
         for file in files:
             try:
@@ -48,13 +57,17 @@ class Texts:
                 else:
                     # A file that has just changed can change again and keep its times: read it next time, too.
                     is_certain = max(state[1:3]) < now - TICK
-                    self.found[file] = (state if is_certain else (), list(documents_of(file, root)), None)
-            except (ValueError, OSError) as error:
-                self.found[file] = ((), [], str(error))
+                    self.found[file] = (state if is_certain else (), list(read(file, root)), None)
+            except SkippedFile as error:
+                self.found[file] = (state if is_certain and error.is_lasting else (), [], error.reason)
+            except OSError as error:
+                self.found[file] = ((), [], error.strerror or str(error))
         documents = [document for _, of_file, _ in self.found.values() for document in of_file]
+        skipped = skipped + [(file, reason) for file, (*_, reason) in self.found.items() if reason]
+        left_out = [words] if (words := skipped_in_words(skipped)) else []
         if not documents:
-            raise ValueError(f"There is nothing to search in {root}: no text, and no docstring of a public name.")
-        left_out = [error for *_, error in self.found.values() if error]
+            what = "no docstring of a public name." if self.package else "no text."
+            raise ValueError(" ".join([f"There is nothing to search in {root}: {what}", *left_out]))
         return sorted(documents, key=lambda document: (document.places[0].count("."), document)), left_out
 
 
@@ -77,7 +90,7 @@ class Searcher:
 
         Args:
             request: a dict of `query` (if empty, nothing is answered), `folder` or `package`, `top`, `seconds` (or
-                `None`), `one_pass` and `cache_dir`.
+                `None`), `one_pass` and `cache_dir`; perhaps `include` and `exclude`, lists of patterns of files.
 
         Yields:
             Events, dicts with one key: `message` (to show), `progress` (the number of passages that have been read,
@@ -90,15 +103,16 @@ class Searcher:
         begin = time.monotonic()
         folder, package = request["folder"], request["package"]
         source = folder if package is None else f"package {package}"
-        about = repr((source, self.model, self.files, request["one_pass"], READING))
+        files = tuple(request.get("include") or ()), tuple(request.get("exclude") or ())
+        about = repr((source, *(files if any(files) else ()), self.model, self.files, request["one_pass"], READING))
         path = Path(request["cache_dir"]) / hashlib.sha256(about.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         if path not in self.sources:
-            self.sources[path] = Texts(folder, package), SavedVectors(path)
+            self.sources[path] = Texts(folder, package, *files), SavedVectors(path)
             if note := self.sources[path][1].note:
                 yield {"message": note}
         texts, vectors = self.sources[path]
         documents, left_out = texts.documents()
-        yield from ({"message": f"Left out: {reason}"} for reason in left_out)
+        yield from ({"message": line} for line in left_out)
         if self.encoder is None:
             self.encoder = load_encoder(self.model, base=self.base)
         encoder = SentenceEncoder(self.encoder, in_pieces=not request["one_pass"])
