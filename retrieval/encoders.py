@@ -230,7 +230,7 @@ class SentenceEncoder:
         for is_named in (True, False):
             chosen = {n: x for n, x in enumerate(documents) if (x.name is not None) == is_named}
             if chosen:
-                names, texts, spans, _ = zip(*chosen.values(), strict=True)
+                names, texts, spans, *_ = zip(*chosen.values(), strict=True)
                 found = encode_passages(self.encoder, texts, spans, names=names if is_named else None)
                 lengths = [len(x) for x in spans]
                 vectors |= zip(chosen, torch.from_numpy(unit(found.vectors)).split(lengths), strict=True)
