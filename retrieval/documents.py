@@ -26,7 +26,7 @@ MOST_BYTES = 100_000_000  # of a file that is read
 HEAD = 8192  # bytes by which binary files are told
 SURROGATE = re.compile("[\ud800-\udfff]")
 # A heading in Markdown or reStructuredText.
-HEADING = re.compile(r"^#+ +(\S.*?) *#*$|^([^\s.:#].{2,80})\n([-=~*#])\3{2,}\s*$", re.MULTILINE)
+HEADING = re.compile(r"^#+ +(\S.*?) *#*$|^ ?([^\s.:#].{2,80})\n([-=~*#])\3{2,}\s*$", re.MULTILINE)
 FENCE = re.compile(r"^ {0,3}(```+|~~~+).*?(^ {0,3}\1|\Z)", re.MULTILINE | re.DOTALL)  # code in Markdown
 LIKE_A_LINE = re.compile(r":(?=\d+$)")  # at the end of a heading
 TOP = 3000  # a heading within the first characters is the name of a text

@@ -157,8 +157,10 @@ class Index:
         kept = {key: vectors[key] for key in self.keys if key in vectors}
         self.vectors = {key: torch.frombuffer(bytearray(x), dtype=torch.float32) for key, x in kept.items()}
         self.matrix, self.version = None, version
-        tokens = [np.frombuffer(x, np.uint32) for *_, x in rows]
-        self.scores = TokenScores(self.vectors_of_tokens(np.unique(np.concatenate(tokens))), tokens) if rows else None
+        tokens, self.scores = [np.frombuffer(x, np.uint32).reshape(2, -1) for *_, x in rows], None
+        if rows:
+            vectors = self.vectors_of_tokens(np.unique(np.concatenate([ids for ids, _ in tokens])))
+            self.scores = TokenScores(vectors, tokens)
 
     def vectors_of_tokens(self, tokens: np.ndarray) -> dict[int, np.ndarray]:
         """Return the vector of each token. Those that are new are read and saved."""
@@ -169,9 +171,7 @@ class Index:
             self.keep("tokens", {token: known[token] for token in new})
         return known
 
-    def update(
-        self, files: Sequence[str], read: Callable[[str], Iterable[Document]]
-    ) -> Iterator[tuple[int, int]]:
+    def update(self, files: Sequence[str], read: Callable[[str], Iterable[Document]]) -> Iterator[tuple[int, int]]:
         """
         Index files that have changed, and forget those that are gone.
 
@@ -224,7 +224,7 @@ class Index:
         self.database.execute("INSERT INTO files VALUES (?, ?, ?)", row)
         texts = [x.text if x.document is None else f"{x.document}: {x.text}" for x in passages]
         for passage, tokens in zip(passages, tokens_of(self.encoder.encoder, texts), strict=True):
-            tokens = tokens if len(tokens) else np.zeros(1, np.uint32)
+            tokens = tokens if tokens.size else np.array([[0], [1]], np.uint32)
             columns = "file, key, document, text, place, first, tokens"
             inserted = self.database.execute(
                 f"INSERT INTO passages ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", (name, *passage, tokens.tobytes())
@@ -270,7 +270,7 @@ class Index:
 
     def by_tokens(self, query: str) -> list[int]:
         """Return the rows of the passages whose tokens are nearest to those of a query."""
-        (tokens,) = tokens_of(self.encoder.encoder, [query])
+        ((tokens, _),) = tokens_of(self.encoder.encoder, [query])
         if self.scores is None or not len(tokens):
             return []
         scores = self.scores.of_query(tokens.tolist(), token_vectors(self.encoder.encoder, tokens))

@@ -13,14 +13,12 @@ from .index import Answer
 
 
 # A blank line; a new line that begins a heading, an item, a row of a table or a field; the line under a heading.
-BLOCK = re.compile(
-    r"\n\s*\n|\n(?=\s*(?:#+ |[-*+•|>] |\d+[.)] |:\w))|\s*^[-=~*#^+\"`]{3,}[ \t]*$\s*", re.MULTILINE
-)
+BLOCK = re.compile(r"\n\s*\n|\n(?=\s*(?:#+ |[-*+•|>] |\d+[.)] |:\w))|\s*^[-=~*#^+\"`]{3,}[ \t]*$\s*", re.MULTILINE)
 END = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？]+[」』”）]*")  # what may end a sentence
 # Full stops behind these end no sentence, whatever follows: titles, references, initials, and the number of an item.
 NO_END = re.compile(
-    r"(?:^|[\s(\[\"'“„‘])(?:[A-Za-z]|(?:[A-Za-z]\. ?)+[A-Za-z]|dr|mr|mrs|ms|prof|st|rev|gen|col|capt|lt|sgt|vs|cf|ca|viz|"
-    r"approx|figs?|eqs?|sec|ch|vol|nos?|nr|pp|art|abs|bzw|vgl|ggf|m[mr]e|sra?)$|^\W*\d+$",
+    r"(?:^|[\s(\[\"'“„‘])(?:[A-Za-z]|(?:[A-Za-z]\. ?)+[A-Za-z]|dr|mr|mrs|ms|prof|st|rev|gen|col|capt|lt|sgt|vs|cf|ca|"
+    r"viz|approx|figs?|eqs?|sec|ch|vol|nos?|nr|pp|art|abs|bzw|vgl|ggf|m[mr]e|sra?)$|^\W*\d+$",
     re.IGNORECASE,
 )
 NO_BEGIN = re.compile(r"[a-z,;:)]")
@@ -75,7 +73,6 @@ def snippets(encoder: SentenceEncoder, query: Tensor, answers: Sequence[Answer])
     scores = encoder.encode_texts(texts) @ query if texts else torch.zeros(0)
     of_answers = scores.split([len(found) for found in spans])
     return [found[int(x.argmax())] for found, x in zip(spans, of_answers, strict=True)]
-
 
 
 def place_of_snippet(answer: Answer, first: int) -> str:

@@ -3,7 +3,7 @@
 Scores of all passages of a folder in milliseconds, from one vector for each token of the vocabulary.
 
 The encoder reads each token of the folder once, alone, as model2vec does. A query is compared with a passage token by
-token: each of its tokens counts as much as the most similar token of the passage.
+token: each of its tokens counts as much as the most similar token of the passage, with the weights of BM25.
 """
 
 from collections.abc import Sequence
@@ -19,14 +19,18 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 SHARPNESS = 3  # power of similarities: a token is matched by a near one, not by many remote ones
+SATURATION, LENGTH = 1.2, 0.75  # of BM25, by which repeated tokens and those of short passages count
 BATCH = 512  # tokens that the encoder reads at once
 
 
 def tokens_of(encoder: "SentenceTransformer", texts: Sequence[str]) -> list[np.ndarray]:
-    """Return the different token ids of each text, without special tokens, uint32."""
+    """
+    Return the different token ids of each text, without special tokens, and how often each is there: `(2, different)`,
+    uint32.
+    """
     options = {"add_special_tokens": False, "return_attention_mask": False, "verbose": False}
     found = encoder.tokenizer(list(texts), **options)["input_ids"] if texts else []
-    return [np.unique(np.array(ids, np.uint32)) for ids in found]
+    return [np.stack(np.unique(np.array(ids, np.uint32), return_counts=True)).astype(np.uint32) for ids in found]
 
 
 @torch.inference_mode()
@@ -48,7 +52,7 @@ class TokenScores:
 
     Args:
         vectors: vectors of all tokens of the passages, by token id.
-        passages: the different token ids of each passage, at least one.
+        passages: `tokens_of` each passage, at least one.
     """
 
     def __init__(self, vectors: dict[int, np.ndarray], passages: Sequence[np.ndarray]):
@@ -58,9 +62,12 @@ class TokenScores:
         self.matrix = directions(matrix - self.mean)
         of_token = np.zeros(max(vectors) + 1, np.int32)
         of_token[list(vectors)] = np.arange(len(vectors))
-        self.tokens = of_token[np.concatenate(passages)]
-        self.begins = np.cumsum([0, *map(len, passages)])[:-1]
-        self.count = len(passages)
+        tokens, counts = np.concatenate(passages, axis=1)
+        sizes = [x.shape[1] for x in passages]
+        self.tokens, self.begins, self.count = of_token[tokens], np.cumsum([0, *sizes])[:-1], len(passages)
+        lengths = np.add.reduceat(counts.astype(np.float32), self.begins)
+        slow = SATURATION * (1 - LENGTH + LENGTH * lengths / lengths.mean())
+        self.weights = (counts * (SATURATION + 1) / (counts + np.repeat(slow, sizes))).astype(np.float32)
         self.frequencies = np.bincount(self.tokens, minlength=len(vectors))
 
     def of_query(self, tokens: Sequence[int], vectors: np.ndarray) -> np.ndarray:
@@ -74,8 +81,9 @@ class TokenScores:
         scores = np.zeros(self.count, np.float32)
         for token, similarities in zip(tokens, near, strict=True):
             frequency = self.frequencies[self.place[token]] if token in self.place else 0
-            weight = np.log((self.count + 1) / (frequency + 0.5))
-            scores += np.float32(max(weight, 0)) * np.maximum.reduceat(similarities[self.tokens], self.begins)
+            rarity = np.log(1 + (self.count - frequency + 0.5) / (frequency + 0.5))
+            of_tokens = np.float32(rarity) * similarities[self.tokens] * self.weights
+            scores += np.maximum.reduceat(of_tokens, self.begins)
         return scores
 
 
