@@ -58,7 +58,10 @@ def read_bytes(path: str | Path) -> bytes:
             raise SkippedFile("no text", f"{name} is no text: give text files, such as .txt, .md or .py.")
         size = os.fstat(file.fileno()).st_size
         if size > MOST_BYTES:
-            raise SkippedFile("too large", f"{name} has {size:,} bytes, and up to {MOST_BYTES:,} are read: split it.")
+            raise SkippedFile(
+                f"over {MOST_BYTES // 10**6} MB",
+                f"{name} has {size:,} bytes, and up to {MOST_BYTES:,} are read: split it.",
+            )
         return head + file.read()
 
 
@@ -196,8 +199,10 @@ def documents_of_sections(sections: Iterable[Section], path: str, default: str) 
         default: the name of sections that have none.
     """
     path = printable(path)
-    for name, group in itertools.groupby(sections, lambda section: section.name or default):
-        text, spans, places = "", [], []
+    for name, group in itertools.groupby(sections, lambda section: without_surrogates(section.name or default)):
+        text = ""
+        spans: list[tuple[int, int]] = []
+        places: list[str] = []
         for section in group:
             if len(text) > LONGEST_DOCUMENT:
                 yield Document(name, text, tuple(spans), tuple(places))
@@ -216,7 +221,7 @@ def place_of(path: str, place: int | str, lines: int) -> str:
     """Return where a passage is that begins `lines` lines behind the begin of a section at `place`."""
     if isinstance(place, int):
         return f"{path}:{place + lines}"
-    return LIKE_A_LINE.sub(": ", f"{path}: {place}" if place else path)
+    return LIKE_A_LINE.sub(": ", f"{path}: {without_surrogates(place)}" if place else path)
 
 
 def documents_of(file: str, folder: str) -> Iterator[Document]:
@@ -235,7 +240,7 @@ def documents_of(file: str, folder: str) -> Iterator[Document]:
         sections = sections_of(data, file_name)
         default = printable(path) if is_code(file_name) else name_of("", path)
         if ending == ".py":
-            default = module_name(file, folder)
+            default = printable(module_name(file, folder))
             sections = (x._replace(name=f"{default}.{x.name}" if x.name else default) for x in sections)
         documents = documents_of_sections(sections, path, default)
     first = next(documents, None)

@@ -16,12 +16,11 @@ RULES = ".gitignore"
 GIT = ".git"
 PACKAGES = {"node_modules", "bower_components", "site-packages"}
 VIRTUAL_ENVIRONMENT = "pyvenv.cfg"  # a file in its folder
-UNSAID = {GIT, "__pycache__"}
+UNSAID = {GIT, RULES, "__pycache__"}
 # Why something in a folder is not looked at.
 HIDDEN, PACKAGE = "hidden", "installed packages"
-BY_RULES = f"by {RULES}"
-OUTSIDE, BROKEN, LINKED = "links out of the folder", "broken links", "links to folders"
-IN_FOLDER = {HIDDEN, PACKAGE, BY_RULES, OUTSIDE, BROKEN, LINKED}
+OUTSIDE, BROKEN, LINKED = "link out of the folder", "broken link", "link to a folder"
+IN_FOLDER = {HIDDEN, PACKAGE, RULES, OUTSIDE, BROKEN, LINKED}
 NAMED = 2  # so many files with the same reason are named, more are counted
 
 
@@ -143,7 +142,7 @@ def why_not(entry: os.DirEntry, root: str, is_ignored: bool) -> str | None:
     if entry.name.startswith("."):
         return HIDDEN
     if is_ignored:
-        return BY_RULES
+        return RULES
     if entry.is_symlink():
         if not os.path.exists(entry.path):
             return BROKEN
@@ -175,7 +174,7 @@ def skipped_in_words(skipped: Iterable[tuple[str, str]]) -> str:
         f"{', '.join(sorted(names)) if len(names) <= NAMED else f'{len(names):,} {ending}'} ({reason})"
         for (reason, ending), names in groups
     ]
-    rest = ", ".join(f"{count:,} {reason}" for reason, count in others.most_common())
+    rest = ", ".join(f"{count:,} ({reason})" for reason, count in others.most_common())
     if not words:
         return f"Skipped: {rest}." if rest else ""
     count = sum(map(len, files.values()))

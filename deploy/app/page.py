@@ -136,7 +136,7 @@ def build_search(served: Served) -> None:
     with gradio.Row():
         with gradio.Column():
             pasted = gradio.Textbox(PAGES, label="Text to search", lines=10, max_lines=16)
-            files = gradio.File(file_count="multiple", label="Or your own text files (.txt, .md, .py, …)", height=140)
+            files = gradio.File(file_count="multiple", label="Or your own files (.md, .html, .pdf, …)", height=140)
         with gradio.Column():
             query = gradio.Textbox("why is it fast on long documents?", label="Query", elem_id="query")
             with gradio.Row():

@@ -4,6 +4,7 @@ Compute the results on the panels of the page (page.py): functions of a loaded c
 numbers and texts, or raise a ValueError whose message is shown on the page.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from hub_upload_lion.checkpoint import find_checkpoint, load_model, load_preproc
 from hub_upload_lion.publish.model_card import attention_in_words
 from hub_upload_lion.sentence_modules import MODULES, encoder_class
 from hub_upload_lion.traits import LinearizedTraits, Traits, traits_of
-from retrieval_lion.documents import documents_of_text, read_text
+from retrieval_lion.documents import documents_of, documents_of_text
 from retrieval_lion.encoders import Cut, SentenceEncoder, tokens_cut, unit_vectors
 from retrieval_lion.search.index import Answer, Index
 from retrieval_lion.search.searcher import CANDIDATES
@@ -255,22 +256,22 @@ def search_texts(
         What has been found so far, after each batch of passages.
     """
     query = words_of(query, "Query")
-    texts, left_out = {"": ("pasted text", pasted or "")}, []
+    texts, left_out = {"": list(documents_of_text(pasted or "", "pasted text"))}, []
     for path in files or ():
         try:
-            texts[path] = Path(path).name, read_text(path)
+            texts[path] = list(documents_of(path, os.path.dirname(path)))
         except ValueError as error:
             left_out.append(str(error))
-    size = sum(len(text) for _, text in texts.values())
-    if not any(text.strip() for _, text in texts.values()):
+    size = sum(len(document.text) for documents in texts.values() for document in documents)
+    if not size:
         raise ValueError(" ".join(["There is nothing to search: paste a text, or choose text files.", *left_out]))
     if size > MOST_CHARACTERS:
         raise ValueError(
             f"The texts have {size:,} characters, and the page reads up to {MOST_CHARACTERS:,}: give fewer."
         )
-    index, read_document = served.index, lambda path: documents_of_text(texts[path][1], texts[path][0])
+    index = served.index
     index.encoder.cut = Cut()
-    list(index.update(list(texts), read_document))
+    list(index.update(list(texts), texts.__getitem__))
     (of_query,) = index.encoder.encode_queries([query])
     for read, every in index.read(index.candidates(query, CANDIDATES)):
         if read < every:

@@ -35,7 +35,9 @@ def opened(data: bytes, file: str) -> zipfile.ZipFile:
         raise SkippedFile("encrypted", f"{file} is encrypted: save it without a password.")
     size = sum(x.file_size for x in archive.infolist())  # zipfile unpacks no more than is said there
     if size > MOST_UNPACKED:
-        raise SkippedFile("too large", f"{file} unpacks to {size:,} bytes, and up to {MOST_UNPACKED:,} are read.")
+        raise SkippedFile(
+            "unpacks to too much", f"{file} unpacks to {size:,} bytes, and up to {MOST_UNPACKED:,} are read."
+        )
     return archive
 
 
@@ -87,7 +89,7 @@ def read_docx(data: bytes, file: str) -> Iterator[Section]:
 
     body = etree.fromstring(archive.read("word/document.xml"), PARSER)
     etree.strip_elements(body, FALLBACK, with_tail=False)
-    tags = tuple(WORD + name for name in ("tbl", "tr", "tc"))
+    tags = (WORD + "tbl", WORD + "tr", WORD + "tc")
     return under_headings(blocks_of_document(body, tags, block, set()))
 
 
@@ -107,7 +109,7 @@ def read_odt(data: bytes, file: str) -> Iterator[Section]:
         level = int(element.get(TEXT + "outline-level", "1")) if element.tag == TEXT + "h" else 0
         return level, "".join(element.itertext())
 
-    tags = tuple(TABLE + name for name in ("table", "table-row", "table-cell"))
+    tags = (TABLE + "table", TABLE + "table-row", TABLE + "table-cell")
     skipped = {TEXT + "tracked-changes", TEXT + "table-of-content", OFFICE + "forms"}
     return under_headings(blocks_of_document(body, tags, block, skipped))
 

@@ -6,12 +6,14 @@ import re
 import warnings
 from collections.abc import Iterator
 
-from .section import HEADINGS, LONGEST, SHORTEST, Section, decode
+from .section import HEADINGS, LONGEST, SHORTEST, Section, SkippedFile, decode
 
 
+Definition = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 LATEX = re.compile(
-    r"^[ \t]*\\(part|chapter|(?:sub){0,2}section|paragraph)\*?\s*(?:\[[^]]*\])?\{(.+?)\}\s*(?:\\label\{.*\})?", re.M
+    r"^[ \t]*\\(part|chapter|(?:sub){0,2}section|paragraph)\*?\s*(?:\[[^]]*\])?\{((?:[^{}]|\{[^{}]*\})+)\}",
+    re.MULTILINE,
 )
 LATEX_LEVELS = ["part", "chapter", "section", "subsection", "subsubsection", "paragraph"]
 
@@ -96,11 +98,13 @@ def read_python(data: bytes, file: str) -> Iterator[Section]:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         yield from sections_of_lines(lines, 1, None)
         return
+    if tree.body and only_imports(tree, 0, len(lines)):
+        raise SkippedFile("only imports", f"{file} has only imports.")
     for first, end, name in parts_of(tree, 0, len(lines), "", lines):
         yield from sections_of_lines(lines[first:end], first + 1, name or None)
 
 
-def parts_of(node: ast.AST, first: int, end: int, name: str, lines: list[str]) -> Iterator[tuple[int, int, str]]:
+def parts_of(node: Definition, first: int, end: int, name: str, lines: list[str]) -> Iterator[tuple[int, int, str]]:
     """Yield the parts of a definition: the index of the first line, the one behind the last, and the name."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         docstring = node.body[0].end_lineno if ast.get_docstring(node, clean=False) else None
@@ -114,9 +118,15 @@ def parts_of(node: ast.AST, first: int, end: int, name: str, lines: list[str]) -
             start = min([child.lineno, *(x.lineno for x in child.decorator_list)]) - 1
             while start > begin and lines[start - 1].lstrip().startswith("#"):
                 start -= 1
-            if begin < start:
+            if begin < start and not only_imports(node, begin, start):
                 yield begin, start, name
-            begin = max(begin, child.end_lineno)
+            begin = max(begin, child.end_lineno or 0)
             yield from parts_of(child, max(start, first), begin, f"{name}.{child.name}".lstrip("."), lines)
-    if begin < end:
+    if begin < end and not only_imports(node, begin, end):
         yield begin, end, name
+
+
+def only_imports(node: ast.Module | ast.ClassDef, first: int, end: int) -> bool:
+    """Return whether a part of a module or a class has statements, and all are imports."""
+    found = [child for child in node.body if first <= child.lineno - 1 < end]
+    return bool(found) and all(isinstance(child, ast.Import | ast.ImportFrom) for child in found)

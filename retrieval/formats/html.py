@@ -96,7 +96,7 @@ def clear_around(page: etree._Element) -> None:
 
 def parse(data: bytes, file: str) -> etree._Element | None:
     """Parse a page in UTF-8, in UTF-16 with a byte order mark, in the encoding that it names, or in Windows-1252."""
-    encoding = "utf-8"
+    encoding: str | None = "utf-8"
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         data = decode(data, file).encode()
     try:

@@ -21,7 +21,8 @@ TIME = re.compile(
 )
 LEVEL = re.compile(rb"\b(INFO|DEBUG|WARN(ING)?|ERROR|TRACE|NOTICE|FATAL|CRITICAL|HTTP/\d)\b|\w\[\d+\]:", re.IGNORECASE)
 FEW_LINES = 10  # fewer lines with times may be notes
-ENCODED = re.compile(rb"[\w+/=-]{60,}", re.ASCII)
+ENCODED = re.compile(rb"[\w+/-]{60,}", re.ASCII)
+FEW_SIGNS = 8  # different ones, as in lines that are drawn
 LONG_LINES = 300  # mean bytes; nobody writes code like this
 
 
@@ -38,7 +39,7 @@ def junk(data: bytes, name: str, is_by_lines: bool) -> str | None:
     if found := next((kind for ending, kind in ENDINGS.items() if low.endswith(ending)), None):
         return found
     head = data[:HEAD]
-    if sum(map(len, ENCODED.findall(head))) > len(head) / 2:
+    if sum(len(word) for word in ENCODED.findall(head) if len(set(word)) > FEW_SIGNS) > len(head) / 2:
         return "encoded data"
     lines = [line for line in head.split(b"\n") if line.strip()]
     of_log = sum(bool(TIME.match(line) and LEVEL.search(line[:200])) for line in lines)

@@ -5,7 +5,7 @@ import email
 import email.policy
 import re
 from collections.abc import Iterator
-from email.message import EmailMessage
+from email.message import EmailMessage, MIMEPart
 
 from .section import Section, SkippedFile
 
@@ -28,32 +28,44 @@ def read_message(data: bytes, file: str) -> Iterator[Section]:
 
     message = email.message_from_bytes(data, policy=email.policy.default)
     assert isinstance(message, EmailMessage)
-    subject = str(message["Subject"] or "").strip() or None
-    head = "\n".join(f"{name}: {message[name]}" for name in SHOWN if message[name])
+    headers = {name: value for name in SHOWN if (value := header(message, name))}
     body = message.get_body(("plain", "html"))
-    text = "" if body is None else text_of(body)
-    attached = [part for part in message.iter_attachments() if part.get_filename()]
-    head += "".join(f"\nAttached: {part.get_filename()}" for part in attached)
-    yield Section(f"{head}\n\n{text}", "", subject)
-    for part in attached:
-        name = part.get_filename()
+    attached = {name: part for part in message.iter_attachments() if (name := part.get_filename())}
+    headers |= {"Attached": ", ".join(attached)} if attached else {}
+    head = "\n".join(f"{name}: {value}" for name, value in headers.items())
+    yield Section(f"{head}\n\n{'' if body is None else text_of(body)}", "", headers.get("Subject"))
+    for name, part in attached.items():
         try:
-            content = part.get_payload(decode=True) or b""
-            for section in sections_of(content, name):
-                place = section.place if isinstance(section.place, str) else f"line {section.place}"
-                yield Section(section.text, f"{name}: {place}" if place else name, section.name or name)
+            for text, place, heading in sections_of(content_of(part), name):
+                place = f"line {place}" if isinstance(place, int) else place
+                yield Section(text, f"{name}: {place}" if place else name, heading or name)
         except SkippedFile:
             continue
 
 
-def text_of(body: EmailMessage) -> str:
+def header(message: EmailMessage, name: str) -> str:
+    """Return a header, as it is written if it cannot be parsed, in one line."""
+    try:
+        value = message[name]
+    except Exception:  # the parser of `email` expects less than people's programs write
+        value = next(value for key, value in message.raw_items() if key.lower() == name.lower())
+    return " ".join(str(value or "").split())
+
+
+def content_of(part: MIMEPart) -> bytes:
+    """Return the decoded content of a part; empty for one that has parts itself."""
+    content = part.get_payload(decode=True)
+    return content if isinstance(content, bytes) else b""
+
+
+def text_of(body: MIMEPart) -> str:
     """Return the text of the body of a message."""
-    content = body.get_payload(decode=True) or b""
+    content = content_of(body)
     if body.get_content_subtype() == "html":
         from .html import blocks_of
 
         return "\n\n".join(text for _, text in blocks_of(content, "mail") if text)
     try:
-        return content.decode(body.get_content_charset("utf-8"), errors="replace")
+        return content.decode(body.get_content_charset() or "utf-8", errors="replace")
     except LookupError:  # a charset that does not exist
         return content.decode("utf-8", errors="replace")

@@ -40,8 +40,8 @@ def read(data: bytes, file: str) -> list[Section]:
                     found = in_paragraphs(text.get_text_bounded())
                 size += len(found)
                 if size > MOST_CHARACTERS:
-                    reason = f"{file} has more than {MOST_CHARACTERS:,} characters: split it."
-                    raise SkippedFile("too large", reason)
+                    message = f"{file} has more than {MOST_CHARACTERS:,} characters: split it."
+                    raise SkippedFile("too much text", message)
                 if found:
                     sections.append(Section(found, f"page {n + 1}", headings.get(n)))
     if not sections:

@@ -56,7 +56,8 @@ def rows_of(rows: Any, names: list[str], first: list[str]) -> Iterator[tuple[int
 
 def joined(lines: Iterable[tuple[int, str]]) -> Iterator[Section]:
     """Join the texts of lines that follow each other into sections of at least `SHORTEST` characters."""
-    texts, begin, size = [], 0, 0
+    texts: list[str] = []
+    begin = size = 0
     for line, text in lines:
         text = " ".join(text.split())
         if texts and (size >= SHORTEST or size + len(text) > LONGEST or line != begin + len(texts)):
@@ -77,13 +78,15 @@ def read_jsonl(data: bytes, file: str) -> Iterator[Section]:
 
 def read_json(data: bytes, file: str) -> Iterator[Section]:
     """Yield the values of a file of JSON, several short ones at once. Their places are paths, as `users[3].name`."""
-    texts, place = [], ""
+    texts: list[str] = []
+    place, size = "", 0
     for path, text in pieces(json.loads(decode(data, file)), ""):
-        if texts and sum(map(len, texts)) + len(text) > (LONGEST if sum(map(len, texts)) < SHORTEST else 0):
+        if texts and (size >= SHORTEST or size + len(text) > LONGEST):
             yield Section("\n".join(texts), place)
-            texts = []
+            texts, size = [], 0
         place = place if texts else path
         texts.append(text)
+        size += len(text)
     if texts:
         yield Section("\n".join(texts), place)
 
@@ -106,7 +109,7 @@ def pieces(value: Any, path: str) -> Iterator[tuple[str, str]]:
 def flat(value: Any) -> str:
     """Write a value of JSON in one line, without long lists of numbers and encoded data."""
     if isinstance(value, dict):
-        found = ((key, flat(child)) for key, child in value.items())
+        found = [(key, flat(child)) for key, child in value.items()]
         return "; ".join(f"{key}: {text}" for key, text in found if text)
     if isinstance(value, list):
         text = ", ".join(filter(None, map(flat, value)))

@@ -30,10 +30,8 @@ from modeling_lion import encode_passages
 TEXTS = {
     "zip.txt": "Compressed archives\n\nHow to open and read a zip archive of files.",
     "deep/dates.md": "# Dates\n\nTurn a date into words and parse a date from words.",
-    "tool.py": '"""Tools."""\n\ndef remove(path):\n    """Delete a folder and everything below it.\n\n    Slowly."""\n'
-    '\ndef _hidden():\n    """Delete a folder and everything, secretly."""\n',
+    "tool.py": '"""Tools."""\n\ndef remove(path):\n    """Delete a folder and everything below it.\n\n    Slow."""\n',
     ".git/config.txt": "Delete a folder: not to be read.",
-    "data.bin": "Delete a folder: not a text.",
     "empty.rst": " \n",
 }
 
@@ -107,6 +105,7 @@ def test_files_as_people_have_them(bag, folder, capsys):
     (folder / "wide.txt").write_text("Un thé au citron", encoding="utf-16")
     (folder / "broken.md").write_bytes(b"\x00\x01\x02 delete")
     with (folder / "huge.txt").open("wb") as file:
+        file.write(b"word " * 10_000)
         file.truncate(200_000_000)
     (folder / "LOUD.TXT").write_text("an umbrella in capital letters")
     (folder.parent / "secret.txt").write_text("the secret umbrella of nobody")
@@ -117,8 +116,10 @@ def test_files_as_people_have_them(bag, folder, capsys):
     found = run(capsys, folder, "où est le café, près de la gare")
     best = found["answers"][0]
     assert (best["place"], best["text"]) == ("latin.txt:1", "Où est le café, près de la gare")
-    assert "Left out: huge.txt has 200,000,000 bytes, and up to 100,000,000 are read: split it." in found["said"]
-    assert "Left out: broken.md is no text" in found["said"]
+    assert (
+        "\nSkipped 2 files: broken.md (no text), huge.txt (over 100 MB); besides 1 (link out of the folder)."
+        in found["said"]
+    )
     assert places(run(capsys, folder, "un thé au citron"))[0] == "wide.txt:1"
     best, second, *_ = run(capsys, folder, "the umbrella is opened at last")["answers"]
     assert best["place"] == "book.txt:1801" and "secret" not in second["text"]
@@ -369,7 +370,7 @@ def test_documents_have_the_names_of_their_headings():
 
 def test_documents_have_no_single_surrogates(tmp_path):
     (tmp_path / "a.py").write_text('"\\ud800 ends no pair."')
-    (found,) = texts.documents_of(str(tmp_path / "a.py"), str(tmp_path))
+    (found,) = texts.documents_of_docstrings(str(tmp_path / "a.py"), str(tmp_path))
     assert found.text == "\ufffd ends no pair."
 
 
@@ -474,7 +475,8 @@ def test_a_missing_base_is_not_looked_up_on_the_hub(tmp_path):
 
 def test_the_right_text_is_found_and_printed(bag, folder, capsys):
     best = run(capsys, folder, "delete everything in a folder")["answers"][0]
-    assert best["place"] == "tool.remove" and best["text"] == "Delete a folder and everything below it."
+    assert (best["place"], best["document"]) == ("tool.py:4", "tool.remove")
+    assert best["text"].startswith('def remove(path):\n    """Delete a folder')
     found = run(capsys, folder, "parse dates: a date from words", "--top", "1")
     (best,) = found["answers"]
     assert best["place"] == str(Path("deep") / "dates.md:3") and best["document"] == "Dates"
@@ -482,13 +484,15 @@ def test_the_right_text_is_found_and_printed(bag, folder, capsys):
     assert "Searched 4 of 4 passages." in found["said"]
     assert any(re.search(r"dates\.md:3 +Dates: Turn a date into words", x) for x in command.lines_of("", [best]))
     found = run(capsys, folder, "everything", "--top", "99")
-    assert set(places(found)) == {"tool", "tool.remove", "zip.txt:1", str(Path("deep") / "dates.md:3")}
+    assert set(places(found)) == {"tool.py:1", "tool.py:4", "zip.txt:1", str(Path("deep") / "dates.md:3")}
     scores = [answer["score"] for answer in found["answers"]]
     assert scores == sorted(scores, reverse=True)
     options = ["--model", str(folder.parent / "model"), "--cache_dir", str(folder.parent / "cache")]
     cli.main(["search", str(folder), "delete", "a", "folder", *options, "--keep_minutes", "0"])
     printed = capsys.readouterr().out
-    assert printed.startswith("  delete a folder\n") and re.search(r"0\.\d\d  tool\.remove +Delete a folder", printed)
+    assert printed.startswith("  delete a folder\n") and re.search(
+        r"0\.\d\d  tool\.py:4 +tool.remove: \W*Delete a folder", printed
+    )
 
 
 def test_only_what_has_changed_is_read_again(bag, folder, capsys):
@@ -548,7 +552,8 @@ def test_a_python_file_whose_name_is_not_utf8(folder, capsys, monkeypatch):
     monkeypatch.setattr(searcher, "load_encoder", lambda model, base: Strict())
     monkeypatch.setattr(searcher, "SentenceEncoder", lambda encoder, in_pieces: encoder)
     best, *_ = run(capsys, folder, "an umbrella of letters")["answers"]
-    assert best["place"] == best["document"] == "caf\ufffd" and best["line"] == "An umbrella of letters."
+    assert (best["place"], best["document"]) == ("caf\ufffd.py:1", "caf\ufffd")
+    assert "An umbrella of letters." in best["line"]
     documents = [
         Document("caf\udce9", "An umbrella.", ((0, 12),), ("a",)),
         Document(None, "A lion.", ((0, 7),), ("b",)),
@@ -558,17 +563,17 @@ def test_a_python_file_whose_name_is_not_utf8(folder, capsys, monkeypatch):
 
 def test_a_searcher_opens_only_files_that_have_changed(bag, folder, monkeypatch):
     opened = []
-    read = texts.read_text
+    read = texts.read_bytes
     monkeypatch.setattr(searcher, "TICK", -(10**12))  # what was written just now counts as settled
-    monkeypatch.setattr(texts, "read_text", lambda path: opened.append(Path(path).name) or read(path))
+    monkeypatch.setattr(texts, "read_bytes", lambda path: opened.append(Path(path).name) or read(path))
     found = searcher.Texts(str(folder), None)
     first, _ = found.documents()
     again, _ = found.documents()
-    assert first == again and sorted(opened) == ["dates.md", "empty.rst", "zip.txt"]
+    assert first == again and sorted(opened) == ["dates.md", "empty.rst", "tool.py", "zip.txt"]
     (folder / "zip.txt").write_text("Of umbrellas")
     (folder / "deep" / "dates.md").unlink()
     changed, _ = found.documents()
-    assert opened[3:] == ["zip.txt"] and [x.text for x in changed if x.name == "zip"] == ["Of umbrellas"]
+    assert opened[4:] == ["zip.txt"] and [x.text for x in changed if x.name == "zip"] == ["Of umbrellas"]
     assert "Dates" not in {x.name for x in changed}
 
 
@@ -638,7 +643,7 @@ def test_what_is_missing_is_said(words, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in ("hollow", "silent", "model", "full"):
         (tmp_path / name).mkdir()
-    (tmp_path / "silent" / "code.py").write_text("x = 1")
+    (tmp_path / "silent" / "code.py").write_text(" \n")
     (tmp_path / "full" / "a.txt").write_text("A lion.")
     options = ["--model", "model", "--cache_dir", "index", "--keep_minutes", "0"]
     assert cli.main(["search", *options, *words]) == 1
@@ -662,11 +667,11 @@ def test_the_default_encoder_is_the_checkpoint_or_one_on_the_hub(tmp_path, monke
 
 def test_packages_have_their_import_names():
     files, folder = texts.files_of_package("json")
-    names = {place for file in files for x in texts.documents_of(file, folder) for place in x.places}
+    names = {place for file in files for x in texts.documents_of_docstrings(file, folder) for place in x.places}
     assert {"json", "json.dumps", "json.decoder.JSONDecoder.raw_decode"} <= names
     assert not [name for name in names if "._" in name]
     files, folder = texts.files_of_package("zipfile")
-    (found,) = [x for file in files for x in texts.documents_of(file, folder) if x.name == "zipfile"]
+    (found,) = [x for file in files for x in texts.documents_of_docstrings(file, folder) if x.name == "zipfile"]
     assert found.text == "Read and write ZIP files."
     files, _ = texts.files_of_package(texts.STANDARD_LIBRARY)
     assert os.path.realpath(json.__file__) in files

@@ -54,6 +54,14 @@ try:
 finally:
     server.terminate()
 """
+PAGE = """
+from pathlib import Path
+from retrieval_lion.documents import documents_of
+Path("pages").mkdir()
+Path("pages/lion.html").write_text("<h1>Lions</h1><p>A lion sleeps.</p>")
+(document,) = documents_of("pages/lion.html", "pages")
+assert document.places == ("lion.html: Lions",)
+"""
 ADAPT = """
 from modeling_lion import LionForMaskedLM
 from peft import LoraConfig, get_peft_model
@@ -73,6 +81,7 @@ ROADS = {
     "": [["-c", MODEL], ["-m", "deploy_lion.cli", "--version"]],
     "embeddings": [["-c", EMBED]],
     "search": [["-m", "deploy_lion.cli", "search", ".", "a lion", "--keep_minutes", "0.1"]],
+    "search,files": [["-c", PAGE], ["-m", "deploy_lion.cli", "search", "pages", "a lion", "--keep_minutes", "0.1"]],
     "embed": [["-m", "deploy_lion.cli", "embed", "text.txt", "--out", "vectors"]],
     "ray": [["-m", "deploy_lion.cli", "embed", "text.txt", "--out", "vectors", "--ray"]],
     "vision": [["-c", IMAGE]],
