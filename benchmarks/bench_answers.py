@@ -113,18 +113,21 @@ def open_index(folder: Path, path: Path, encoder: SentenceEncoder) -> Index:
     return index
 
 
-def answers_of(index: Index, folder: Path, queries: Sequence[Query]) -> list[bytes]:
-    """The key of the passage that answers each query: the last one that begins before the place of its sentence."""
+def answers_of(index: Index, folder: Path, queries: Sequence[Query]) -> list[bytes | None]:
+    """
+    The key of the passage that answers each query: the last one that begins before the place of its sentence, or the
+    first one; `None` if the file has none.
+    """
     found = []
-    statement = "SELECT key FROM passages WHERE file = ? AND first <= ? ORDER BY first DESC LIMIT 1"
+    statement = "SELECT key FROM passages WHERE file = ? ORDER BY first > ?, abs(first - ?) LIMIT 1"
     for query in queries:
         name = os.fsencode(os.path.join(folder, query.file))
-        ((key,),) = index.database.execute(statement, (name, query.place + 1))
-        found.append(key)
+        row = index.database.execute(statement, (name, query.place + 1, query.place)).fetchone()
+        found.append(row and row[0])
     return found
 
 
-def gain(ranking: Sequence[bytes], answer: bytes) -> float:
+def gain(ranking: Sequence[bytes], answer: bytes | None) -> float:
     """nDCG@10 of a query with one answer."""
     rank = list(ranking[:10]).index(answer) + 1 if answer in ranking[:10] else None
     return 0.0 if rank is None else 1 / math.log2(1 + rank)

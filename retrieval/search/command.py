@@ -143,10 +143,12 @@ def show(query: str, events: Iterable[dict], as_json: bool) -> None:
     with contextlib.ExitStack() as stack:
         bar = None
         for event in events:
-            if "message" in event:
-                tqdm.write(event["message"], file=sys.stderr)
-            elif "answers" in event:
+            if "progress" not in event:
                 stack.close()
+                bar = None
+            if "message" in event:
+                say(event["message"])
+            elif "answers" in event:
                 say(f"{event['passages']:,} passages, of which the encoder has read {event['read']:,} so far.")
                 if not event["complete"]:
                     say("There was no time for everything: call again, or give more --seconds.")

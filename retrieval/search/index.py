@@ -12,6 +12,7 @@ import re
 import shutil
 import sqlite3
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -184,7 +185,7 @@ class Index:
         """
         known = dict(self.database.execute("SELECT file, state FROM files"))
         states = {os.fsencode(file): (file, state_or_none(file)) for file in files}
-        changed = [(name, *x) for name, x in states.items() if known.get(name) != json.dumps(x[1])]
+        changed = deque((name, *x) for name, x in states.items() if known.get(name) != json.dumps(x[1]))
         gone = known.keys() - states.keys()
         if not changed and not gone:
             return
@@ -197,7 +198,7 @@ class Index:
                 size = 0
                 with self.transaction():
                     while changed and size < FILES_BYTES:
-                        name, file, state = changed.pop()
+                        name, file, state = changed.popleft()
                         self.replace(name, file, state, read)
                         size += state[0] if state else 0
                 done += size

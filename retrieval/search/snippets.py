@@ -12,13 +12,16 @@ from ..formats.section import HEADINGS
 from .index import Answer
 
 
-# A blank line; a new line that begins a heading, an item, a row of a table or a field; the line under a heading.
-BLOCK = re.compile(r"\n\s*\n|\n(?=\s*(?:#+ |[-*+•|>] |\d+[.)] |:\w))|\s*^[-=~*#^+\"`]{3,}[ \t]*$\s*", re.MULTILINE)
+# A blank line; a new line behind a colon or a bracket of code, or one that begins a heading, an item, a row of a table
+# or a field; the line under a heading.
+BLOCK = re.compile(
+    r"\n\s*\n|(?<=[:;{}])\n|\n(?=\s*(?:#+ |[-*+•|>] |\d+[.)] |:\w))|\s*^[-=~*#^+\"`]{3,}[ \t]*$\s*", re.MULTILINE
+)
 END = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？]+[」』”）]*")  # what may end a sentence
 # Full stops behind these end no sentence, whatever follows: titles, references, initials, and the number of an item.
 NO_END = re.compile(
-    r"(?:^|[\s(\[\"'“„‘])(?:[A-Za-z]|(?:[A-Za-z]\. ?)+[A-Za-z]|dr|mr|mrs|ms|prof|st|rev|gen|col|capt|lt|sgt|vs|cf|ca|"
-    r"viz|approx|figs?|eqs?|sec|ch|vol|nos?|nr|pp|art|abs|bzw|vgl|ggf|m[mr]e|sra?)$|^\W*\d+$",
+    r"(?:^|[\s(\[\"'“„‘])(?:(?-i:[A-Z])|(?:[A-Za-z]\. ?)+[A-Za-z]|dr|mr|mrs|ms|prof|st|rev|gen|col|capt|lt|sgt|vs|cf|ca|"
+    r"viz|approx|figs?|eqs?|sec|ch|vol|nos?|nr|pp?|art|abs|bzw|vgl|ggf|m[mr]e|sra?)$|^\W*\d+$",
     re.IGNORECASE,
 )
 NO_BEGIN = re.compile(r"[a-z,;:)]")
