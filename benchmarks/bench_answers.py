@@ -9,9 +9,9 @@ reading everything, and all-MiniLM-L6-v2 in pieces.
     python benchmarks/bench_answers.py --quick                    # three packages
 
 The folder has guides of source distributions on PyPI (`bench_retrieval.GUIDES`), at most `--files` of a package. A
-query is the first sentence of a paragraph, which is taken out of its file; the passage around that place answers it. Rows go
-to answers.csv: for each way to search nDCG@10, and for those that were timed the CPU time of the index, of an answer
-after a cold start, and of later answers with other queries, the peak of memory, and the bytes on the disk.
+query is the first sentence of a paragraph, which is taken out of its file; the passage around that place answers it.
+Rows go to answers.csv: for each way to search nDCG@10, and for those that were timed the CPU time of the index, of an
+answer after a cold start, and of later answers with other queries, the peak of memory, and the bytes on the disk.
 """
 
 import json

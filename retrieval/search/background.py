@@ -255,29 +255,49 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
             threading.Thread(target=self.shutdown).start()
 
 
+class Lazy:
+    """
+    Makes a `Searcher` at the first request, so that errors of importing and loading reach the client.
+
+    Args:
+        model, base: as `Searcher` takes them.
+
+    Attributes:
+        has_encoder: whether an encoder is loaded.
+    """
+
+    def __init__(self, model: str, base: str | None):
+        self.model, self.base, self.searcher = model, base, None
+
+    @property
+    def has_encoder(self) -> bool:
+        return self.searcher is not None and self.searcher.encoder is not None
+
+    def answers(self, request: dict) -> Iterator[dict]:
+        begin = time.monotonic()
+        if self.searcher is None:
+            from . import searcher
+
+            self.searcher = searcher.Searcher(self.model, self.base)
+            if request["seconds"] is not None:
+                request = request | {"seconds": request["seconds"] - (time.monotonic() - begin)}
+        yield from self.searcher.answers(request)
+
+
 def main() -> None:
     """Run the process: `python -m retrieval_lion.search.background SOCKET MODEL BASE MINUTES`."""
     path, model, base, minutes = sys.argv[1:]
     keep_freed_memory()
 
-    class Lazy:
-        """Makes a `Searcher` at the first request, so that errors of importing and loading reach the client."""
-
-        searcher = None
+    class Ending(Lazy):
+        """Lets the process end if no encoder can be loaded."""
 
         def answers(self, request: dict) -> Iterator[dict]:
-            begin = time.monotonic()
             try:
-                if self.searcher is None:
-                    from .searcher import Searcher
-
-                    self.searcher = Searcher(model, base or None)
-                    if request["seconds"] is not None:
-                        request["seconds"] -= time.monotonic() - begin
-                yield from self.searcher.answers(request)
+                yield from super().answers(request)
             except Exception:
-                if self.searcher is None or self.searcher.encoder is None:
-                    server.keep_seconds = 0  # no encoder is loaded: end the process
+                if not self.has_encoder:
+                    server.keep_seconds = 0
                 raise
 
     import fcntl
@@ -290,7 +310,7 @@ def main() -> None:
         lock.truncate(0)
         print(os.getpid(), file=lock, flush=True)
         Path(path).unlink(missing_ok=True)  # left by a killed process
-        with Server(path, Lazy(), 60 * float(minutes)) as server:
+        with Server(path, Ending(model, base or None), 60 * float(minutes)) as server:
             server.serve_forever()
 
 

@@ -20,8 +20,8 @@ BLOCK = re.compile(
 END = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？]+[」』”）]*")  # what may end a sentence
 # Full stops behind these end no sentence, whatever follows: titles, references, initials, and the number of an item.
 NO_END = re.compile(
-    r"(?:^|[\s(\[\"'“„‘])(?:(?-i:[A-Z])|(?:[A-Za-z]\. ?)+[A-Za-z]|dr|mr|mrs|ms|prof|st|rev|gen|col|capt|lt|sgt|vs|cf|ca|"
-    r"viz|approx|figs?|eqs?|sec|ch|vol|nos?|nr|pp?|art|abs|bzw|vgl|ggf|m[mr]e|sra?)$|^\W*\d+$",
+    r"(?:^|[\s(\[\"'“„‘])(?:(?-i:[A-Z])|(?:[A-Za-z]\. ?)+[A-Za-z]|dr|mr|mrs|ms|prof|st|rev|gen|col|capt|lt|sgt|"
+    r"vs|cf|ca|viz|approx|figs?|eqs?|sec|ch|vol|nos?|nr|pp?|art|abs|bzw|vgl|ggf|m[mr]e|sra?)$|^\W*\d+$",
     re.IGNORECASE,
 )
 NO_BEGIN = re.compile(r"[a-z,;:)]")
