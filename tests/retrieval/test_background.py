@@ -249,11 +249,10 @@ def test_stop_ends_what_runs(tmp_path, monkeypatch, capsys):
     assert cli.main(["search", "--stop"]) == 0 and "Ended 0 processes" in capsys.readouterr().err
     path = background.socket_path("model", None)
     command = [sys.executable, "-W", "ignore", "-m", background.__name__, str(path), "model", "", "5"]
-    with subprocess.Popen(command):
-        with connect_when_possible(path):
-            lock = path.with_suffix(".socket.lock")
-            assert background.is_locked(lock)
-            assert cli.main(["search", "--stop"]) == 0 and "Ended 1 process in" in capsys.readouterr().err
+    with subprocess.Popen(command), connect_when_possible(path):
+        lock = path.with_suffix(".socket.lock")
+        assert background.is_locked(lock)
+        assert cli.main(["search", "--stop"]) == 0 and "Ended 1 process in" in capsys.readouterr().err
     assert not background.is_locked(lock) and not path.exists()
     assert background.stop() == 0
 
