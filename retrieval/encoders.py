@@ -116,9 +116,7 @@ def unit_vectors(encoder: "SentenceTransformer", texts: list[str], batch_size: i
     """
     options = {"batch_size": batch_size, "convert_to_tensor": True, "show_progress_bar": False}
     encode = getattr(encoder, f"encode_{kind}") if kind else encoder.encode
-    vectors = encode(texts, normalize_embeddings=True, **options).float().cpu()
-    check_finite(vectors.numpy())
-    return vectors
+    return torch.from_numpy(unit(encode(texts, **options).float().cpu().numpy()))  # of length 1 in bfloat16, too
 
 
 def check_finite(vectors: np.ndarray) -> None:
