@@ -5,7 +5,7 @@ reading everything, and all-MiniLM-L6-v2 in pieces.
 
     pip install ".[search,distill]"
     python benchmarks/bench_answers.py                            # ten minutes of a CPU core
-    python benchmarks/bench_answers.py --files 50 --only_search   # a larger folder, in which not everything is read
+    python benchmarks/bench_answers.py --files 50 --ways "lion search"   # a larger folder, not read as a whole
     python benchmarks/bench_answers.py --quick                    # three packages
 
 The folder has guides of source distributions on PyPI (`bench_retrieval.GUIDES`), at most `--files` of a package. A
@@ -55,7 +55,8 @@ CHARACTERS = 3_000, 40_000  # of a file with queries
 PARAGRAPH = re.compile(r"(?:\A|\n\s*\n)(?=[A-Z])(.+?)(?=\n\s*\n|\Z)", re.DOTALL)
 COUNTS = 16, 32, CANDIDATES, 128, 256  # passages that the encoder reads
 TIMED_QUERIES = 20
-TEACHER, TITLES = "all-MiniLM-L6-v2 in pieces", "everything read, titles in front"
+WHOLE, TITLES, TEACHER = "everything read", "everything read, titles in front", "all-MiniLM-L6-v2 in pieces"
+WAYS = "lion search", WHOLE, TITLES, TEACHER
 QUICK = "fabric", "invoke", "mako"
 
 
@@ -162,7 +163,7 @@ def rankings(index: Index, query: str, of_query: np.ndarray) -> Iterator[tuple[s
         yield f"{count} read", sorted(ranking[:count], key=score), None
     begin = time.process_time()
     places, keys = np.argsort(-(index.matrix.numpy() @ of_query))[:10], list(index.vectors)
-    yield "everything read", [keys[n] for n in places], time.process_time() - begin
+    yield WHOLE, [keys[n] for n in places], time.process_time() - begin
 
 
 def measure_quality(folder: str, path: str, model: str, queries: list[Query]) -> dict[str, dict]:
@@ -196,7 +197,7 @@ def measure_quality(folder: str, path: str, model: str, queries: list[Query]) ->
             "later_seconds": later,
         }
     everything = {"index_seconds": of_reading and of_index + of_reading, "memory_bytes": memory}
-    rows["everything read"] |= everything | {"disk_bytes": Path(path).stat().st_size}
+    rows[WHOLE] |= everything | {"disk_bytes": Path(path).stat().st_size}
     return rows
 
 
@@ -235,23 +236,23 @@ def title_of(name: str) -> str:
     return name.split(HEADINGS)[0]
 
 
-def measure_search(folder: Path, cache: Path, model: str, queries: Sequence[Query]) -> dict:
+def measure_search(folder: Path, cache: Path, model: str, queries: Sequence[Query]) -> dict[str, dict]:
     """
     CPU seconds of the command with an empty cache, then of other queries with the index, by new processes and by one
     that goes on; peak memory, and bytes of the cache.
     """
     shutil.rmtree(cache, ignore_errors=True)
-    command = [sys.executable, "-W", "ignore", "-m", "deploy_lion.cli", "search", str(folder), "--model", model]
-    command += ["--keep_minutes", "0", "--cache_dir", str(cache), "--json"]
+    command = [sys.executable, "-W", "ignore", "-m", "deploy_lion.cli", "search", str(folder)]
+    options = ["--model", model, "--keep_minutes", "0", "--cache_dir", str(cache), "--json"]
     seconds, memory = [], []
     for query in queries[:3]:
-        process = subprocess.Popen([*command, query.text], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen([*command, query.text, *options], stdout=subprocess.PIPE)
         found = json.loads(process.stdout.read())
         usage = os.wait4(process.pid, 0)[2]
         process.returncode = 0
         seconds.append(usage.ru_utime + usage.ru_stime)
         memory.append(usage.ru_maxrss * 1024)
-    return {
+    row = {
         "passages": found["passages"],
         "index_seconds": seconds[0] - seconds[1],
         "cold_seconds": median(seconds[1:]),
@@ -259,6 +260,7 @@ def measure_search(folder: Path, cache: Path, model: str, queries: Sequence[Quer
         "memory_bytes": max(memory),
         "disk_bytes": sum(x.stat().st_size for x in cache.iterdir()),
     }
+    return {"lion search": row}
 
 
 def measure_later(folder: str, cache: str, model: str, queries: list[Query]) -> float:
@@ -279,7 +281,7 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--sources_dir", type=Path, default=SOURCES_DIR, help="of guides")
     parser.add_argument("--data_dir", type=Path, default=DATA_DIR, help="of the folder that is searched")
     parser.add_argument("--files", type=int, default=12, help="most guides of a package")
-    parser.add_argument("--only_search", action="store_true", help="time lion search, and read nothing else")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="ways to search that are measured")
     args = parser.parse_args(args)
     torch.set_num_threads(args.threads)
     packages = QUICK if args.quick else GUIDES
@@ -290,24 +292,22 @@ def main(args: list[str] | None = None) -> None:
     columns = ("passages", "queries", "ndcg", "ndcg_error", "index_seconds", "cold_seconds", "later_seconds")
     empty = dict.fromkeys((*columns, "memory_bytes", "disk_bytes"))
 
-    def measure(method: str, function: Callable[[], dict[str, dict]]) -> None:
-        if args.again or not is_measured(path, [about | {"method": method}]):
-            rows = [about | {"method": name} | empty | row for name, row in function().items()]
+    timed = random.Random(0).sample(queries, min(TIMED_QUERIES, len(queries)))
+    call = lambda model, name: (str(folder), str(folder.with_suffix(f".{name}")), model, queries)
+    ways = {
+        "lion search": lambda: measure_search(folder, folder.with_suffix(".cache"), args.model, timed),
+        WHOLE: lambda: in_new_process(measure_quality, *call(args.model, "whole")),
+        TEACHER: lambda: in_new_process(
+            measure_readings, *call(find_teacher(args.teacher), "teacher"), TEACHER, no_name
+        ),
+        TITLES: lambda: in_new_process(measure_readings, *call(args.model, "titles"), TITLES, title_of),
+    }
+    for way in args.ways:
+        if args.again or not is_measured(path, [about | {"method": way}]):
+            rows = [about | {"method": name} | empty | row for name, row in ways[way]().items()]
             append_rows(path, rows)
             for row in rows:
                 print({name: x for name, x in row.items() if x is not None}, flush=True)
-
-    index = args.data_dir / f"{folder.name}.sqlite"
-    timed = random.Random(0).sample(queries, min(TIMED_QUERIES, len(queries)))
-    measure("lion search", lambda: {"lion search": measure_search(folder, args.data_dir / "cache", args.model, timed)})
-    if not args.only_search:
-        call = str(folder), str(index), args.model, queries
-        measure("everything read", lambda: in_new_process(measure_quality, *call))
-        other = str(index.with_suffix(".others"))
-        teacher = str(folder), other, find_teacher(args.teacher), queries, TEACHER, no_name
-        measure(TEACHER, lambda: in_new_process(measure_readings, *teacher))
-        titles = str(folder), other, args.model, queries, TITLES, title_of
-        measure(TITLES, lambda: in_new_process(measure_readings, *titles))
     write_pages(args.output_dir)
 
 

@@ -15,10 +15,12 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 ANIMALS = "lion", "owl", "wolf", "bear"
 
 
+WORDS = "honey", "river", "thunder", "grass", "winter", "stone", "evening", "forest"
+
+
 def text_of(animal: str) -> str:
     paragraphs = (
-        f"The {animal} number {n} sleeps in the shade of trees all day. {f'It roars {n} times. ' * 40}"
-        for n in range(8)
+        f"Much {x} is what every {animal} longs for, all day. {f'{x.title()} it finds. ' * 40}" for x in WORDS
     )
     return f"{animal.title()}\n=====\n\n" + "\n\n".join(x.strip() for x in paragraphs) + "\n"
 
@@ -34,9 +36,9 @@ def test_queries_are_taken_out_of_texts():
         for first, end in document.spans
     ]
     for query in queries:
-        assert query.text.startswith("The lion number") and query.text not in rest
-        number = query.text.split()[3]
-        assert rest[query.place :].startswith(f"It roars {number} times.")
+        word = query.text.split()[1]
+        assert word in WORDS and query.text not in rest
+        assert rest[query.place :].startswith(f"{word.title()} it finds.")
         assert sum(first <= query.place < end for first, end in spans) == 1
     assert bench.take_queries("Title\n=====\n\nshort", "a.rst", random.Random(0)) == ("Title\n=====\n\nshort", [])
 
@@ -54,7 +56,7 @@ def test_it_measures_once(tmp_path, monkeypatch):
         (tmp_path / "sources" / animal / "guide.rst").write_text(text_of(animal))
     cost = {"passages": 9, "index_seconds": 4.0, "cold_seconds": 3.0, "later_seconds": 0.5}
     cost |= {"memory_bytes": 10**9, "disk_bytes": 10**7}
-    monkeypatch.setattr(bench, "measure_search", lambda *args: cost)
+    monkeypatch.setattr(bench, "measure_search", lambda *args: {"lion search": cost})
     options = [
         "--model",
         str(tmp_path / "model"),
@@ -63,15 +65,26 @@ def test_it_measures_once(tmp_path, monkeypatch):
         "--output_dir",
         str(tmp_path / "out"),
     ]
-    options += ["--quick", "--data_dir", str(tmp_path / "data"), "--sources_dir", str(tmp_path / "sources")]
+    options += [
+        "--output_dir",
+        str(tmp_path / "out"),
+        "--quick",
+        "--data_dir",
+        str(tmp_path / "data"),
+        "--sources_dir",
+        str(tmp_path / "sources"),
+    ]
     bench.main(options)
     rows = {row["method"]: row for row in read_rows(tmp_path / "out" / "answers.csv")}
     whole = rows["everything read"]
     assert whole["queries"] == len(ANIMALS) * bench.MOST_QUERIES and whole["passages"] == len(ANIMALS) * 8
-    # So few passages are all candidates.
-    assert rows[f"{bench.CANDIDATES} read"]["ndcg"] == pytest.approx(whole["ndcg"]) and whole["index_seconds"] > 0
-    # Every passage is told by its number, which the words show.
-    assert rows["BM25"]["ndcg"] > 0.5 and rows["BM25"]["later_seconds"] > 0
+    # So few passages are all candidates; vectors of the untrained encoder are nearly equal.
+    assert (
+        rows[f"{bench.CANDIDATES} read"]["ndcg"] == pytest.approx(whole["ndcg"], abs=0.05)
+        and whole["index_seconds"] > 0
+    )
+    assert rows["BM25"]["ndcg"] > 0.9  # by the words of passages and of their names
+    assert rows["BM25"]["later_seconds"] > 0
     assert 0 <= rows[bench.TEACHER]["ndcg"] <= 1 and rows[bench.TITLES]["disk_bytes"] == len(ANIMALS) * 8 * 32 * 4
     assert rows["lion search"]["cold_seconds"] == 3 and rows["lion search"]["ndcg"] is None
     page = (tmp_path / "out" / "retrieval.md").read_text(encoding="utf-8")
