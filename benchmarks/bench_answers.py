@@ -53,7 +53,7 @@ SOURCES_DIR = ROOT / "outputs" / "passages" / "sources"
 FILES_WITH_QUERIES, MOST_QUERIES = 3, 5  # of a package, and of a file
 CHARACTERS = 3_000, 40_000  # of a file with queries
 PARAGRAPH = re.compile(r"(?:\A|\n\s*\n)(?=[A-Z])(.+?)(?=\n\s*\n|\Z)", re.DOTALL)
-COUNTS = 16, 32, CANDIDATES, 128, 256  # passages that the encoder reads
+COUNTS = 16, CANDIDATES, 64, 128, 256  # passages that the encoder reads
 TIMED_QUERIES = 20
 WHOLE, TITLES, TEACHER = "everything read", "everything read, titles in front", "all-MiniLM-L6-v2 in pieces"
 WAYS = "lion search", WHOLE, TITLES, TEACHER

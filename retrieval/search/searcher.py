@@ -15,7 +15,7 @@ from .index import Index
 from .snippets import place_of_snippet, snippets
 
 
-CANDIDATES = 64  # passages that the encoder reads for a query (benchmarks/bench_answers.py)
+CANDIDATES = 32  # passages that the encoder reads for a query (benchmarks/bench_answers.py)
 LONG = 60  # seconds; how long a job takes is said if it takes longer
 
 
