@@ -153,18 +153,17 @@ def held_out_sentences(file: str, count: int, seed: int = 1) -> list[tuple[str, 
     return chosen
 
 
-def search_part(output: Path, model: str | Path, seconds: float) -> dict:
+def search_part(output: Path, model: str | Path) -> dict:
     heading("0  Search the docstrings of the standard library with a trained LION")
-    request = {"folder": None, "package": STANDARD_LIBRARY, "top": 3, "seconds": seconds, "one_pass": False}
+    request = {"folder": None, "package": STANDARD_LIBRARY, "top": 3, "seconds": None}
     request |= {"cache_dir": str(output / "search")}
     searcher, found = Searcher(str(model)), {}
     for query in QUERIES:
         *_, last = searcher.answers(request | {"query": query})
         print("\n".join(["", *lines_of(query, last["answers"])]))
         found[query] = last["answers"]
-        request["seconds"] = 0  # the first query has read
     print("\nyour own queries: lion search --package stdlib")
-    return {"texts": last["progress"][0], "answers": found}
+    return {"texts": last["passages"], "answers": found}
 
 
 def text_part(output: Path, effort: Effort) -> tuple[dict, Trainer]:
@@ -298,7 +297,7 @@ def main(args: list[str] | None = None) -> dict:
     empty_folder(output)
     use_idle_threads()
 
-    found = search_part(output, arguments.search_model, seconds=10)
+    found = search_part(output, arguments.search_model)
     text, mlm_trainer = text_part(output, effort)
     image = image_part(output, effort.digits_epochs)
     kernels = kernel_part(output, text["validation_file"])

@@ -92,7 +92,7 @@ def documents_of_source(package: str, cache_dir: Path) -> Iterator[NamedText]:
     if not folder.is_dir():
         cache_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache_dir) as download:
-            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
+            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", package]
             result = subprocess.run([*command, "--dest", download, package], capture_output=True, text=True)
             if result.returncode:
                 raise RuntimeError(f"pip download {package} failed: {result.stderr.strip()[-500:]}")

@@ -1,13 +1,13 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Read files as documents, and split them into passages."""
 
-import hashlib
 import importlib.util
 import itertools
 import os
 import re
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,8 +16,8 @@ from modeling_lion import split_passages
 from .docstrings import docstrings, module_name, python_files, split_paragraphs
 from .formats.junk import PROSE, check_text
 from .formats.readers import PACKED, is_code, sections_of
-from .formats.section import Section, SkippedFile, decode, is_binary
-from .passages import LONGEST
+from .formats.section import HEADINGS, Section, SkippedFile, decode, is_binary
+from .passages import LONGEST, behind_spaces
 
 
 STANDARD_LIBRARY = "stdlib"
@@ -26,7 +26,8 @@ MOST_BYTES = 100_000_000  # of a file that is read
 HEAD = 8192  # bytes by which binary files are told
 SURROGATE = re.compile("[\ud800-\udfff]")
 # A heading in Markdown or reStructuredText.
-HEADING = re.compile(r"^#+ +(\S.*?) *#*$|^([^\s.:#].{2,80})\n([-=~*#])\3{2,}\s*$", re.MULTILINE)
+HEADING = re.compile(r"^#+ +(\S.*?) *#*$|^ ?([^\s.:#].{2,80})\n([-=~*#])\3{2,}\s*$", re.MULTILINE)
+FENCE = re.compile(r"^ {0,3}(```+|~~~+).*?(^ {0,3}\1|\Z)", re.MULTILINE | re.DOTALL)  # code in Markdown
 LIKE_A_LINE = re.compile(r":(?=\d+$)")  # at the end of a heading
 TOP = 3000  # a heading within the first characters is the name of a text
 LONGEST_DOCUMENT = 40_000  # characters (see benchmarks/bench_passages.py); longer texts become several documents
@@ -82,23 +83,15 @@ class Document(NamedTuple):
         name: is put in front of each passage; `None` for nothing.
         text: contains all passages.
         spans: index of the first character of each passage, and of the one behind its last.
-        places: where to find each passage: `file:line`, or the name of a docstring.
+        places: where to find each passage: `file:line`, a page, headings, or the name of a docstring.
+        begin: index of the first character of `text` in the text of the file, for a document that is a part of it.
     """
 
     name: str | None
     text: str
     spans: tuple[tuple[int, int], ...]
     places: tuple[str, ...]
-
-    @property
-    def key(self) -> str:
-        """A hash of what the encoder reads: name, text and spans."""
-        return hashlib.sha256(repr(self[:3]).encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-    def in_pieces(self) -> Iterator["Document"]:
-        """Yield a document for each passage, with the same name."""
-        for (first, end), place in zip(self.spans, self.places, strict=True):
-            yield Document(self.name, self.text[first:end], ((0, end - first),), (place,))
+    begin: int = 0
 
 
 def name_of(text: str, path: str | Path) -> str:
@@ -109,20 +102,57 @@ def name_of(text: str, path: str | Path) -> str:
     return Path(printable(path)).stem.replace("_", " ").replace("-", " ")
 
 
+def headings_of(text: str, is_rst: bool) -> list[tuple[int, int, int, str]]:
+    """
+    Find the headings in Markdown or reStructuredText. Code in fences has none.
+
+    Returns:
+        For each heading the index of its first character and of the one behind its last, its level from 1 on, and its
+        words.
+    """
+    fences = [x.span() for x in FENCE.finditer(text)]
+    levels: dict[str, int] = {} if is_rst else {"=": 1, "-": 2}
+    found = []
+    for x in HEADING.finditer(text):
+        if (x[1] and is_rst) or any(first <= x.start() < end for first, end in fences):
+            continue
+        marks = len(x[0]) - len(x[0].lstrip("#"))
+        level = marks if x[1] else levels.setdefault(x[3], len(levels) + 1)
+        found.append((x.start(), x.end(), level, " ".join((x[1] or x[2]).strip("`* ").split())))
+    return found
+
+
+def heading_paths(text: str, title: str, spans: Sequence[tuple[int, int]], is_rst: bool) -> Iterator[str]:
+    """Yield, for each passage, the title and the headings above its text, those included with which it begins."""
+    headings, path = deque(headings_of(text, is_rst)), []
+    for first, _ in spans:
+        while headings and headings[0][0] <= first:
+            _, end, level, words = headings.popleft()
+            path = [*(above for above in path if above[0] < level), (level, words)]
+            first = max(first, behind_spaces(text, end))
+        words = [words for _, words in path]
+        yield HEADINGS.join(words if words[:1] == [title] else [title, *words])
+
+
 def documents_of_text(text: str, path: str) -> Iterator[Document]:
-    """Split a text into documents of up to `LONGEST_DOCUMENT` characters. `path` is the file, for names and places."""
-    name, spans, path = name_of(text, path), split_passages(text), printable(path)
+    """
+    Split a text into documents of up to `LONGEST_DOCUMENT` characters under the same headings, which are their names.
+    `path` is the file, for names and places.
+    """
+    spans, printed = split_passages(text), printable(path)
+    names = list(heading_paths(text, name_of(text, path), spans, path.lower().endswith(".rst")))
     places, line, end = [], 1, 0
     for first, _ in spans:
         line += text.count("\n", end, first)
         end = first
-        places.append(f"{path}:{line}")
+        places.append(f"{printed}:{line}")
     begin = 0
     for n, (_, end) in enumerate(spans):
         start = spans[begin][0]
-        if n + 1 == len(spans) or spans[n + 1][1] - start > LONGEST_DOCUMENT:
+        is_last = n + 1 == len(spans) or names[n + 1] != names[n]
+        if is_last or spans[n + 1][1] - start > LONGEST_DOCUMENT:
             of_part = tuple((first - start, last - start) for first, last in spans[begin : n + 1])
-            yield Document(name, text[start:end], of_part, tuple(places[begin : n + 1]))
+            yield Document(names[n], text[start:end], of_part, tuple(places[begin : n + 1]), start)
             begin = n + 1
 
 

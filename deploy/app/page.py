@@ -139,21 +139,20 @@ def build_search(served: Served) -> None:
             files = gradio.File(file_count="multiple", label="Or your own files (.md, .html, .pdf, …)", height=140)
         with gradio.Column():
             query = gradio.Textbox("why is it fast on long documents?", label="Query", elem_id="query")
-            whole = gradio.Checkbox(False, label="One pass over each document, with its name", elem_id="whole")
             with gradio.Row():
                 button = gradio.Button("Search", variant="primary", elem_id="search")
                 stop = gradio.Button("Stop", elem_id="stop")
             found = gradio.HTML(elem_id="passages")
 
-    def search(query: str, pasted: str, files: list[str] | None, whole: bool) -> Iterator[str]:
+    def search(query: str, pasted: str, files: list[str] | None) -> Iterator[str]:
         if files and pasted == PAGES:  # the example
             pasted = ""
-        for found in panels.search_texts(served, query, pasted, files, in_pieces=not whole):
+        for found in panels.search_texts(served, query, pasted, files):
             yield found_html(found)
 
     # The encoder is loaded by itself: it is not the model of the other panels.
     options = {"concurrency_limit": 1, "concurrency_id": "encoder"}
-    inputs = [query, pasted, files, whole]
+    inputs = [query, pasted, files]
     clicked = button.click(page(search), inputs, [found], api_name="search", **options)
     submitted = query.submit(page(search), inputs, [found], api_visibility="private", **options)
     stop.click(None, cancels=[clicked, submitted])
@@ -164,9 +163,10 @@ def found_html(found: panels.Found) -> str:
     notes = [] if found.share == 1 else [f"Read {found.share:.0%}; the best so far:"]
     notes += [f"Left out: {reason}" for reason in found.left_out]
     passages = []
-    for score, document, location, text in found.answers:
-        where = location if location.startswith(document) else f"{document} · {location}"
-        words = f"<b>{score:.2f}</b> {html.escape(where)}<p>{html.escape(text)}</p>"
+    for answer in found.answers:
+        document, place = answer.document, answer.place
+        where = place if place.startswith(document) else f"{document} · {place}"
+        words = f"<b>{answer.score:.2f}</b> {html.escape(where)}<p>{html.escape(answer.text)}</p>"
         passages.append(f'<div class="passage">{words}</div>')
     return "".join([*(f"<p>{html.escape(note)}</p>" for note in notes), *passages])
 

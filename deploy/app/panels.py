@@ -5,10 +5,9 @@ numbers and texts, or raise a ValueError whose message is shown on the page.
 """
 
 import os
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import median
@@ -20,9 +19,9 @@ from hub_upload_lion.publish.model_card import attention_in_words
 from hub_upload_lion.sentence_modules import MODULES, encoder_class
 from hub_upload_lion.traits import LinearizedTraits, Traits, traits_of
 from retrieval_lion.documents import documents_of, documents_of_text
-from retrieval_lion.encoders import SentenceEncoder, tokens_cut, unit_vectors
+from retrieval_lion.encoders import Cut, SentenceEncoder, tokens_cut, unit_vectors
 from retrieval_lion.search.index import Answer, Index
-from retrieval_lion.search.vectors import MemoryVectors
+from retrieval_lion.search.searcher import CANDIDATES
 from torch import Tensor
 from transformers import AutoModel, BertConfig, PreTrainedModel, pipeline
 from transformers.utils import cached_file
@@ -57,14 +56,12 @@ class Served:
         name: the name in the title.
         source: folder or Hub repository.
         preprocessor: the tokenizer, or the image processor.
-        vectors: vectors of searched passages, under `True` those that were read one by one.
     """
 
     name: str
     source: str
     model: PreTrainedModel
     preprocessor: object
-    vectors: dict[bool, MemoryVectors] = field(default_factory=lambda: defaultdict(MemoryVectors))
 
     @property
     def kind(self) -> str:
@@ -94,6 +91,11 @@ class Served:
         from sentence_transformers import SentenceTransformer
 
         return SentenceTransformer(self.source, device="cpu")
+
+    @cached_property
+    def index(self) -> Index:
+        """The passages that were searched last, in memory."""
+        return Index(None, SentenceEncoder(self.encoder, in_pieces=True))
 
 
 def load_served(source: str | Path) -> Served:
@@ -236,7 +238,7 @@ def compare_texts(served: Served, lines: str) -> tuple[list[str], Tensor]:
 
 
 class Found(NamedTuple):
-    """The share of passages that have been read, the best of these, and why files were left out."""
+    """The share of the candidates that have been read, the best of these, and why files were left out."""
 
     share: float
     answers: list[Answer]
@@ -244,39 +246,37 @@ class Found(NamedTuple):
 
 
 def search_texts(
-    served: Served, query: str, pasted: str | None, files: Sequence[str] | None, in_pieces: bool = False, top: int = 5
+    served: Served, query: str, pasted: str | None, files: Sequence[str] | None, top: int = 5
 ) -> Iterator[Found]:
     """
     Find the passages of a pasted text and of files that are nearest to a query, best first, as `lion search` does.
     Vectors are kept until other texts are searched, even if the iterator is stopped.
 
-    Args:
-        in_pieces: read passages one by one, instead of in one pass over their document.
-
     Yields:
-        What has been found so far, after each batch of documents.
+        What has been found so far, after each batch of passages.
     """
     query = words_of(query, "Query")
-    documents, left_out = list(documents_of_text(pasted or "", "pasted text")), []
+    texts, left_out = {"": list(documents_of_text(pasted or "", "pasted text"))}, []
     for path in files or ():
         try:
-            documents += documents_of(path, os.path.dirname(path))
+            texts[path] = list(documents_of(path, os.path.dirname(path)))
         except ValueError as error:
             left_out.append(str(error))
-    size = sum(len(document.text) for document in documents)
-    if not documents:
+    size = sum(len(document.text) for documents in texts.values() for document in documents)
+    if not size:
         raise ValueError(" ".join(["There is nothing to search: paste a text, or choose text files.", *left_out]))
     if size > MOST_CHARACTERS:
         raise ValueError(
             f"The texts have {size:,} characters, and the page reads up to {MOST_CHARACTERS:,}: give fewer."
         )
-    encoder = SentenceEncoder(served.encoder, in_pieces)
-    index = Index(documents, served.vectors[encoder.in_pieces])
-    (of_query,) = encoder.encode_queries([query])
-    for read, every in index.read(encoder):
+    index = served.index
+    index.encoder.cut = Cut()
+    list(index.update(list(texts), texts.__getitem__))
+    (of_query,) = index.encoder.encode_queries([query])
+    for read, every in index.read(index.candidates(query, CANDIDATES)):
         if read < every:
             yield Found(read / every, index.search(of_query, top), left_out)
-    not_read = [encoder.cut.sentence()] if encoder.cut.texts else []
+    not_read = [index.encoder.cut.sentence()] if index.encoder.cut.texts else []
     yield Found(1, index.search(of_query, top), left_out + not_read)
 
 

@@ -33,7 +33,7 @@ class FolderSearch:
         self.thread = ThreadPoolExecutor(1, "search")
 
     def request(self, query: str, top: int, seconds: float | None) -> dict:
-        of_folder = {"folder": self.folder, "package": None, "cache_dir": str(self.cache_dir), "one_pass": False}
+        of_folder = {"folder": self.folder, "package": None, "cache_dir": str(self.cache_dir)}
         return of_folder | {"query": query, "top": top, "seconds": seconds}
 
     def prepare(self) -> None:

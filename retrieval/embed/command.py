@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="name",
         help="column or field with names to put in front of passages (default: %(default)s, or none)",
     )
-    parser.add_argument("--one_pass", action="store_true", help="encode each text in one pass (see `lion search`)")
+    parser.add_argument("--one_pass", action="store_true", help="encode each text in one pass, if trained for it")
     parser.add_argument("--whole_texts", action="store_true", help="write one vector per text, not per passage")
     parser.add_argument("--with_text", action="store_true", help="also write the text of each passage")
     parser.add_argument(

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import signal
 import socket
 import socketserver
 import stat
@@ -29,6 +30,7 @@ from ..sources import base_of_adapter, files_of_model
 
 
 START_SECONDS = 30  # time for the process to listen; it loads the encoder later
+STOP_SECONDS = 10  # time for a process to end
 
 
 class BackgroundError(OSError):
@@ -40,10 +42,9 @@ def is_possible() -> bool:
     return hasattr(socket, "AF_UNIX")
 
 
-def socket_path(model: str, base: str | None) -> Path:
+def socket_folder() -> Path:
     """
-    Return the socket of the process for a model (`base`: of an adapter), in a folder that only this user can open. The
-    name depends on the version of this package, the Python and the state of the model's files.
+    Return the folder of sockets, which only this user can open.
 
     Raises:
         BackgroundError: if the folder belongs to somebody else.
@@ -56,8 +57,48 @@ def socket_path(model: str, base: str | None) -> Path:
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise BackgroundError(f"{folder} is open to others: delete it, or give --keep_minutes 0.")
+    return folder
+
+
+def socket_path(model: str, base: str | None) -> Path:
+    """
+    Return the socket of the process for a model (`base`: of an adapter). The name depends on the version of this
+    package, the Python and the state of the model's files.
+    """
     about = repr((model, base, files_of_model(model, base), sys.executable, version("lion-transformers")))
-    return folder / f"{hashlib.sha256(about.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}.socket"
+    name = hashlib.sha256(about.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return socket_folder() / f"{name}.socket"
+
+
+def stop() -> int:
+    """End all background processes of this user, whatever they do. Returns how many there were."""
+    count = 0
+    for path in socket_folder().glob("*.lock"):
+        if not is_locked(path):
+            continue
+        if process := int(path.read_text() or 0):  # 0: it is about to write its number
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGTERM)
+                count += 1
+        end = time.monotonic() + STOP_SECONDS
+        while is_locked(path):
+            if time.monotonic() > end:
+                raise BackgroundError(f"process {process} does not end.")
+            time.sleep(0.05)
+        path.with_suffix("").unlink(missing_ok=True)
+    return count
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a process has the lock."""
+    import fcntl
+
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
 
 
 def ask(model: str, request: dict, keep_minutes: float) -> Iterator[dict]:
@@ -134,7 +175,8 @@ class Handler(socketserver.StreamRequestHandler):
                 for event in events:
                     self.wfile.write(json.dumps(event).encode() + b"\n")
             except (BrokenPipeError, ConnectionResetError):
-                self.server.read_on(events)
+                if request.get("read_all"):
+                    self.server.read_on(events)
 
 
 class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
@@ -144,8 +186,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     Args:
         path: path of the socket.
         searcher: used by one thread at a time; searches take turns after each batch.
-        keep_seconds: time without requests after which the server ends, and the longest time that a search goes on
-            after its client has gone.
+        keep_seconds: time without requests after which the server ends.
     """
 
     daemon_threads = True
@@ -169,8 +210,8 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
     def events(self, request: dict) -> Iterator[dict]:
         """
-        Yield the events of the searcher; an error is the last one. If the iterator is closed, the searcher saves what
-        was read, while no other request adds vectors.
+        Yield the events of the searcher; an error is the last one. If the iterator is closed, the searcher is, too, in
+        its turn.
         """
         answers = self.searcher.answers(request)
         try:
@@ -193,19 +234,14 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
                 answers.close()
 
     def read_on(self, events: Iterator[dict]) -> None:
-        """
-        Go on reading for a client that has gone, while there are no other requests, for at most `keep_seconds`.
-        """
-        stop = time.monotonic() + self.keep_seconds
+        """Go on reading for a client that has gone, while there are no other requests."""
         with self.counts:
             self.left += 1
             self.counts.notify_all()
         try:
             for _ in events:
                 with self.counts:
-                    is_free = self.counts.wait_for(lambda: self.running <= self.left, stop - time.monotonic())
-                if not is_free or time.monotonic() > stop:
-                    return
+                    self.counts.wait_for(lambda: self.running <= self.left)
         finally:
             with self.counts:
                 self.left -= 1
@@ -219,37 +255,62 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
             threading.Thread(target=self.shutdown).start()
 
 
+class Lazy:
+    """
+    Makes a `Searcher` at the first request, so that errors of importing and loading reach the client.
+
+    Args:
+        model, base: as `Searcher` takes them.
+
+    Attributes:
+        has_encoder: whether an encoder is loaded.
+    """
+
+    def __init__(self, model: str, base: str | None):
+        self.model, self.base, self.searcher = model, base, None
+
+    @property
+    def has_encoder(self) -> bool:
+        return self.searcher is not None and self.searcher.encoder is not None
+
+    def answers(self, request: dict) -> Iterator[dict]:
+        begin = time.monotonic()
+        if self.searcher is None:
+            from . import searcher
+
+            self.searcher = searcher.Searcher(self.model, self.base)
+            if request["seconds"] is not None:
+                request = request | {"seconds": request["seconds"] - (time.monotonic() - begin)}
+        yield from self.searcher.answers(request)
+
+
 def main() -> None:
     """Run the process: `python -m retrieval_lion.search.background SOCKET MODEL BASE MINUTES`."""
     path, model, base, minutes = sys.argv[1:]
     keep_freed_memory()
 
-    class Lazy:
-        """Makes a `Searcher` at the first request, so that errors of importing and loading reach the client."""
-
-        searcher = None
+    class Ending(Lazy):
+        """Lets the process end if no encoder can be loaded."""
 
         def answers(self, request: dict) -> Iterator[dict]:
             try:
-                if self.searcher is None:
-                    from .searcher import Searcher
-
-                    self.searcher = Searcher(model, base or None)
-                yield from self.searcher.answers(request)
+                yield from super().answers(request)
             except Exception:
-                if self.searcher is None or self.searcher.encoder is None:
-                    server.keep_seconds = 0  # no encoder is loaded: end the process
+                if not self.has_encoder:
+                    server.keep_seconds = 0
                 raise
 
     import fcntl
 
-    with open(f"{path}.lock", "w") as lock:
+    with open(f"{path}.lock", "a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:  # another process runs or starts
             return
+        lock.truncate(0)
+        print(os.getpid(), file=lock, flush=True)
         Path(path).unlink(missing_ok=True)  # left by a killed process
-        with Server(path, Lazy(), 60 * float(minutes)) as server:
+        with Server(path, Ending(model, base or None), 60 * float(minutes)) as server:
             server.serve_forever()
 
 

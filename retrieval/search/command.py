@@ -9,8 +9,11 @@ import argparse
 import contextlib
 import itertools
 import json
+import signal
 import sys
 import textwrap
+import threading
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -48,13 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--top", type=int, default=5, help="number of answers to show (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print a JSON object for each query")
+    parser.add_argument("--seconds", type=float, help="answer within this time, from what has been read by then")
     parser.add_argument(
-        "--seconds", type=float, help="stop reading after this time; the next call goes on (default: read everything)"
-    )
-    parser.add_argument(
-        "--one_pass",
+        "--read_all",
         action="store_true",
-        help="encode each text in one pass instead of passage by passage, for encoders that were trained for it",
+        help="let the encoder read all passages, and not only the best candidates for the query",
     )
     parser.add_argument("--cache_dir", type=Path, help="folder for vectors (default: the user's cache)")
     parser.add_argument(
@@ -63,9 +64,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=15,
         help="how long a background process keeps the encoder loaded; 0 starts no process (default: %(default)s)",
     )
+    parser.add_argument("--stop", action="store_true", help="end the processes in the background, and do nothing else")
 
 
 def run(args: argparse.Namespace) -> int:
+    begin = time.monotonic()
+    if args.stop:
+        count = background.stop() if background.is_possible() else 0
+        say(f"Ended {count} process{'es' * (count != 1)} in the background.")
+        return 0
     if args.top < 1:
         raise ValueError(f"--top is {args.top}: give at least 1.")
     words = args.words
@@ -77,31 +84,56 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError("the query is empty: give words, or leave it out to ask several times.")
     model = args.model or default_model()
     model = str(Path(model).resolve()) if Path(model).is_dir() else model
-    request = {name: getattr(args, name) for name in ("package", "top", "seconds", "one_pass", "include", "exclude")}
+    request = {name: getattr(args, name) for name in ("package", "top", "read_all", "include", "exclude")}
     request |= {"folder": folder, "cache_dir": str((args.cache_dir or default_cache()).resolve())}
     say(f"Encoder: {model}")
     searcher = None
-    if not args.keep_minutes or not background.is_possible():
-        from .searcher import Searcher  # imports torch
+    for query in [given] if given else itertools.chain([""] * args.read_all, asked_queries()):
+        begin = time.monotonic() if begin is None else begin  # the first time counts from the start
+        with time_limit(args.seconds, begin):
+            if searcher is None and not (args.keep_minutes and background.is_possible()):
+                from .searcher import Searcher  # imports torch
 
-        searcher = Searcher(model)
-    for query in [given] if given else asked_queries():
-        asked = request | {"query": query}
-        events = background.ask(model, asked, args.keep_minutes) if searcher is None else searcher.answers(asked)
-        is_in_background = False
-        try:
-            with contextlib.closing(events):
-                first = next(events)
-                is_in_background = searcher is None
-                show(query, itertools.chain([first], events), args.json)
-        except KeyboardInterrupt:
-            goes_on = "the next call goes on from there"
-            if is_in_background:  # for as long as the call that started the process told it
-                most = "" if args.seconds is None else f", for {args.seconds:g} seconds at most"
-                goes_on = f"reading goes on in the background{most}"
-            say(f"What was read is kept; {goes_on}.")
-            raise
+                searcher = Searcher(model)
+            left = None if args.seconds is None else args.seconds - (time.monotonic() - begin)
+            asked = request | {"query": query, "seconds": left}
+            events = background.ask(model, asked, args.keep_minutes) if searcher is None else searcher.answers(asked)
+            try:
+                with contextlib.closing(events):
+                    show(query, events, args.json)
+            except KeyboardInterrupt:
+                goes_on = searcher is None and args.read_all
+                way = "reading goes on in the background until `lion search --stop`" if goes_on else "nothing goes on"
+                say(f"What was read is kept; {way}.")
+                raise
+        begin = None
     return 0
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float | None, begin: float) -> Iterator[None]:
+    """
+    Raise a ValueError in the block when it is a second later than `seconds` after `begin`: what cannot be stopped, as
+    loading an encoder, takes too long. Does nothing without signals, as on Windows and outside of the main thread.
+    """
+    if (
+        seconds is None
+        or not hasattr(signal, "setitimer")
+        or threading.current_thread() is not threading.main_thread()
+    ):
+        yield
+        return
+
+    def is_over(*_) -> None:
+        raise ValueError(f"there was no answer within {seconds:g} seconds: try again, or give more --seconds.")
+
+    before = signal.signal(signal.SIGALRM, is_over)
+    signal.setitimer(signal.ITIMER_REAL, max(0.1, begin + seconds + 1 - time.monotonic()))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def show(query: str, events: Iterable[dict], as_json: bool) -> None:
@@ -111,25 +143,26 @@ def show(query: str, events: Iterable[dict], as_json: bool) -> None:
     with contextlib.ExitStack() as stack:
         bar = None
         for event in events:
-            done, every = event.get("progress", (0, 0))
-            if "message" in event:
-                tqdm.write(event["message"], file=sys.stderr)
-            elif "first" in event and not as_json:
-                lines = ["First answers; reading goes on:", *lines_of(query, event["first"])]
-                tqdm.write("\n".join(lines), file=sys.stderr)
-            elif "answers" in event:
+            if "progress" not in event:
                 stack.close()
-                end = "" if done == every else "; call again to read on"
-                say(f"Searched {done:,} of {every:,} passages{end}.")
-                if as_json:
-                    about = {"query": query, "passages": every, "searched": done, "complete": done == every}
-                    print(json.dumps(about | {"answers": event["answers"]}), flush=True)
-                else:
+                bar = None
+            if "message" in event:
+                say(event["message"])
+            elif "answers" in event:
+                say(f"{event['passages']:,} passages, of which the encoder has read {event['read']:,} so far.")
+                if not event["complete"]:
+                    say("There was no time for everything: call again, or give more --seconds.")
+                if as_json and query:
+                    print(json.dumps({"query": query} | event), flush=True)
+                elif query:
                     print("\n".join(lines_of(query, event["answers"])), flush=True)
-            elif bar is None and done < every:
-                options = {"desc": "Reading", "unit": " passages", "mininterval": 0.5 if sys.stderr.isatty() else 10}
-                bar = stack.enter_context(tqdm(total=every, initial=done, **options))
-            elif bar is not None and done:
+            else:
+                (done, every), doing = event["progress"], event["doing"]
+                if bar is None or bar.desc != f"{doing}: ":
+                    stack.close()
+                    unit = {"unit": "B", "unit_scale": True} if doing == "Indexing" else {"unit": " passages"}
+                    options = {"delay": 2, "mininterval": 0.5 if sys.stderr.isatty() else 10, "leave": False}
+                    bar = stack.enter_context(tqdm(total=every, desc=doing, **options, **unit))
                 bar.update(done - bar.n)
 
 
@@ -139,15 +172,14 @@ def say(line: str) -> None:
 
 def lines_of(query: str, answers: list[dict]) -> Iterator[str]:
     """
-    Yield the query, then for each answer its score, place and nearest line, with the document's name if neither place
-    nor line shows it.
+    Yield the query, then for each answer its score, place and snippet, with the document's name if neither shows it.
     """
     yield f"  {query}"
     width = max((len(answer["place"]) for answer in answers), default=0)
     for answer in answers:
-        is_named = answer["document"] in (answer["place"], answer["line"])
+        is_named = answer["document"] in (None, answer["place"], answer["snippet"])
         name = "" if is_named else f"{answer['document']}: "
-        yield f"    {answer['score']:.2f}  {answer['place']:{width}}  {name}{shown(answer['line'])}"
+        yield f"    {answer['score']:.2f}  {answer['place']:{width}}  {name}{shown(answer['snippet'])}"
 
 
 def shown(line: str) -> str:

@@ -1,137 +1,338 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""An index of documents: encodes those that have changed, and finds the passages nearest to a query."""
+"""
+An index of passages, in an SQLite database: their words and tokens, by which all are scored in a moment, and the
+vectors of those that the encoder has read.
+"""
 
 import contextlib
+import hashlib
+import json
+import os
 import re
+import shutil
 import sqlite3
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from ..documents import Document, batches, without_surrogates
+from ..documents import Document, without_surrogates
 from ..encoders import SentenceEncoder
-from .vectors import MemoryVectors, SavedVectors
+from ..files import state_of
+from ..formats.section import SkippedFile
+from .tokens import TokenScores, fused, token_vectors, tokens_of
 
 
-SIGNS = " #=-~*`"  # that mark headings
-SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
-LINE_OF_FILE = re.compile(r"(.*\S):(\d+)", re.DOTALL)
+LOCK_SECONDS = 60  # how long a process waits while another one writes
+TICK = 2 * 10**9  # nanoseconds: the coarsest resolution of file times, that of FAT
+FILES_BYTES = 500_000  # of files that are indexed at once: about a second
+BATCH = 16  # passages that are read at once: a fraction of a second
+LISTED = 1000  # passages that are ranked by words
 WORD = re.compile(r"\w+")
+TABLES = """
+PRAGMA page_size = 16384;
+CREATE TABLE IF NOT EXISTS files (file BLOB PRIMARY KEY, state TEXT, fault TEXT);
+CREATE TABLE IF NOT EXISTS passages (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, file BLOB, key BLOB, document TEXT, text TEXT, place TEXT,
+    first INTEGER, tokens BLOB
+);
+CREATE INDEX IF NOT EXISTS passages_of_file ON passages (file);
+CREATE INDEX IF NOT EXISTS passages_of_key ON passages (key);
+CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(
+    document, text, content='passages', content_rowid='number', tokenize='porter'
+);
+CREATE TABLE IF NOT EXISTS tokens (token INTEGER PRIMARY KEY, vector BLOB);
+CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB);
+"""
 
 
 class Answer(NamedTuple):
-    """A passage, its document and place, and its cosine similarity to the query."""
+    """
+    A passage.
+
+    Attributes:
+        score: the cosine of the encoder's vectors of the passage and of the query.
+        document, place, text: the name of its document, where to find it, and its text.
+        start, end: the index of its first character in the text of its file, and of the one behind its last.
+    """
 
     score: float
     document: str
     place: str
     text: str
+    start: int
+    end: int
+
+
+class Passage(NamedTuple):
+    """A passage as it is stored; `key` is the same for passages of equal name and text."""
+
+    key: bytes
+    document: str | None
+    text: str
+    place: str
+    first: int
+
+    def as_document(self) -> Document:
+        return Document(self.document, self.text, ((0, len(self.text)),), (self.place,), self.first)
+
+
+def passages_of(document: Document) -> Iterator[Passage]:
+    """Yield the passages of a document."""
+    name = None if document.name is None else without_surrogates(document.name)
+    for (first, end), place in zip(document.spans, document.places, strict=True):
+        text = without_surrogates(document.text[first:end])
+        key = hashlib.sha256(repr((name, text)).encode()).digest()[:16]
+        yield Passage(key, name, text, without_surrogates(place), document.begin + first)
 
 
 class Index:
     """
-    Documents, and the vectors of those that have been read.
+    Passages of files. Several processes may share the database: each change is a transaction.
 
     Args:
-        documents: what to search, in reading order. Copies (same name and text in several places) are read once.
-        vectors: vectors of earlier searches; those of other documents are removed.
+        path: the database, or `None` for one in memory.
+        encoder: reads tokens and passages; the database is of this encoder only.
+
+    Attributes:
+        note: why an existing index is made anew, or that it cannot be written; `None` otherwise.
+
+    Raises:
+        OSError: if the database cannot be opened.
     """
 
-    def __init__(self, documents: Iterable[Document], vectors: MemoryVectors | SavedVectors):
-        self.keys = {document: document.key for document in documents}  # hashed once
-        self.copies: dict[str, list[Document]] = defaultdict(list)
-        for document, key in self.keys.items():
-            self.copies[key].append(document)
-        self.vectors = vectors
-        for key in vectors.keys - self.copies.keys():
-            vectors.remove(key)
+    def __init__(self, path: Path | None, encoder: SentenceEncoder):
+        self.path, self.encoder, self.note = path, encoder, None
+        self.keys: list[bytes] = []  # of all passages
+        self.vectors: dict[bytes, Tensor] = {}
+        self.matrix: Tensor | None = None
+        self.version = None
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self.connect()
+        except sqlite3.OperationalError as error:
+            raise OSError(f"{path}: {error}") from error
+        except sqlite3.DatabaseError as error:
+            self.note = f"{path} is damaged ({error}): the index is made anew."
+            delete(path)
+            self.connect()
 
-    def missing(self) -> list[Document]:
-        """Return the documents that have not been read, only the first of several copies."""
-        return [copies[0] for key, copies in self.copies.items() if key not in self.vectors.keys]
+    def connect(self) -> None:
+        name = ":memory:" if self.path is None else str(self.path)
+        # One thread at a time uses it.
+        self.database = sqlite3.connect(name, LOCK_SECONDS, isolation_level=None, check_same_thread=False)
+        self.database.executescript(TABLES)
+        self.load()
 
-    def count(self, documents: Iterable[Document]) -> int:
-        """Count the passages of documents and of their copies."""
-        return sum(len(document.spans) * len(self.copies[self.keys[document]]) for document in documents)
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Changes are committed together, or rolled back if an error occurs."""
+        try:
+            self.database.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self.database.execute("COMMIT")
+            except BaseException:
+                self.database.execute("ROLLBACK")
+                raise
+        except sqlite3.OperationalError as error:  # disk or lock
+            raise OSError(f"{self.path}: {error}") from error
+
+    def load(self) -> None:
+        """
+        Take in what the database has, if another process or `update` has changed it. The encoder reads tokens that
+        are new.
+        """
+        (version,) = self.database.execute("PRAGMA data_version").fetchone()
+        if version == self.version:
+            return
+        rows = self.database.execute("SELECT number, key, tokens FROM passages ORDER BY number").fetchall()
+        self.numbers, self.keys = [number for number, *_ in rows], [key for _, key, _ in rows]
+        vectors = dict(self.database.execute("SELECT key, vector FROM vectors"))
+        kept = {key: vectors[key] for key in self.keys if key in vectors}
+        self.vectors = {key: torch.frombuffer(bytearray(x), dtype=torch.float32) for key, x in kept.items()}
+        self.matrix, self.version = None, version
+        tokens, self.scores = [np.frombuffer(x, np.uint32).reshape(2, -1) for *_, x in rows], None
+        if rows:
+            vectors = self.vectors_of_tokens(np.unique(np.concatenate([ids for ids, _ in tokens])))
+            self.scores = TokenScores(vectors, tokens)
+
+    def vectors_of_tokens(self, tokens: np.ndarray) -> dict[int, np.ndarray]:
+        """Return the vector of each token. Those that are new are read and saved."""
+        known = self.database.execute("SELECT token, vector FROM tokens")
+        known = {token: np.frombuffer(vector, np.float16) for token, vector in known}
+        if new := [token for token in tokens.tolist() if token not in known]:
+            known |= zip(new, token_vectors(self.encoder.encoder, new), strict=True)
+            self.keep("tokens", {token: known[token] for token in new})
+        return known
+
+    def update(self, files: Sequence[str], read: Callable[[str], Iterable[Document]]) -> Iterator[tuple[int, int]]:
+        """
+        Index files that have changed, and forget those that are gone.
+
+        Args:
+            files: all files.
+            read: reads one, or raises a SkippedFile or an OSError.
+
+        Yields:
+            After some files, how many bytes of changed files have been indexed, and how many there are.
+        """
+        known = dict(self.database.execute("SELECT file, state FROM files"))
+        states = {os.fsencode(file): (file, state_or_none(file)) for file in files}
+        changed = deque((name, *x) for name, x in states.items() if known.get(name) != json.dumps(x[1]))
+        gone = known.keys() - states.keys()
+        if not changed and not gone:
+            return
+        every, done = sum(state[0] if state else 0 for *_, state in changed), 0
+        try:
+            with self.transaction():
+                for name in gone:
+                    self.remove(name)
+            while changed:
+                size = 0
+                with self.transaction():
+                    while changed and size < FILES_BYTES:
+                        name, file, state = changed.popleft()
+                        self.replace(name, file, state, read)
+                        size += state[0] if state else 0
+                done += size
+                yield done, every
+            with self.transaction():
+                self.database.execute("DELETE FROM vectors WHERE key NOT IN (SELECT key FROM passages)")
+        finally:
+            self.version = None
+            self.load()
+
+    def replace(self, name: bytes, file: str, state: list[int] | None, read: Callable) -> None:
+        """Index a file anew, within a transaction."""
+        self.remove(name)
+        now, passages, fault, is_lasting = time.time_ns(), [], None, True
+        try:
+            passages = [passage for document in read(file) for passage in passages_of(document)]
+        except SkippedFile as error:
+            fault, is_lasting = error.reason, error.is_lasting
+        except OSError as error:
+            fault, is_lasting = error.strerror or str(error), False
+        # A file that has just changed can change again and keep its times: it is read next time, too.
+        is_certain = state is not None and is_lasting and max(state[1:3]) < now - TICK
+        row = name, json.dumps(state) if is_certain else "", fault
+        self.database.execute("INSERT INTO files VALUES (?, ?, ?)", row)
+        texts = [x.text if x.document is None else f"{x.document}: {x.text}" for x in passages]
+        for passage, tokens in zip(passages, tokens_of(self.encoder.encoder, texts), strict=True):
+            tokens = tokens if tokens.size else np.array([[0], [1]], np.uint32)
+            columns = "file, key, document, text, place, first, tokens"
+            inserted = self.database.execute(
+                f"INSERT INTO passages ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", (name, *passage, tokens.tobytes())
+            )
+            words = inserted.lastrowid, passage.document, passage.text
+            self.database.execute("INSERT INTO words (rowid, document, text) VALUES (?, ?, ?)", words)
+
+    def remove(self, name: bytes) -> None:
+        """Remove a file, within a transaction."""
+        self.database.execute(
+            "INSERT INTO words (words, rowid, document, text) "
+            "SELECT 'delete', number, document, text FROM passages WHERE file = ?",
+            (name,),
+        )
+        self.database.execute("DELETE FROM passages WHERE file = ?", (name,))
+        self.database.execute("DELETE FROM files WHERE file = ?", (name,))
+
+    def faults(self) -> list[tuple[str, str]]:
+        """Return the files that could not be read, and why."""
+        rows = self.database.execute("SELECT file, fault FROM files WHERE fault IS NOT NULL ORDER BY file")
+        return [(os.fsdecode(file), fault) for file, fault in rows]
 
     def passages(self) -> tuple[int, int]:
-        """Return how many passages have been read, and how many there are."""
-        every = sum(len(document.spans) for document in self.keys)
-        return every - self.count(self.missing()), every
+        """Return how many passages the encoder has read, and how many there are."""
+        return sum(key in self.vectors for key in self.keys), len(self.keys)
 
-    def read(self, encoder: SentenceEncoder, query: str = "") -> Iterator[tuple[int, int]]:
+    def candidates(self, query: str, count: int) -> list[bytes]:
         """
-        Read what has not been read. If a query is given, documents with its words come first. Yields after each batch
-        how many passages have been read, and how many there are.
+        Return the keys of the passages that are most likely to answer a query, best first, of all passages: by BM25
+        and by the vectors of their tokens.
         """
-        done, every = self.passages()
-        for batch in batches(by_words(query, self.missing())):
-            unread = [x for x in batch if self.keys[x] not in self.vectors.keys]  # other requests may have read some
-            if unread:
-                for document, vectors in zip(unread, encoder.encode_documents(unread), strict=True):
-                    self.vectors.add(self.keys[document], vectors)
-            done += self.count(batch)
-            yield done, every
+        row_of = {number: row for row, number in enumerate(self.numbers)}
+        by_words = [row_of[number] for number in self.by_words(query) if number in row_of]
+        best = dict.fromkeys(self.keys[row] for row in fused(by_words, self.by_tokens(query)))
+        return list(best)[:count]
 
-    def read_and_save(
-        self, encoder: SentenceEncoder, query: str = "", seconds: float | None = None
-    ) -> Iterator[tuple[int, int]]:
+    def by_words(self, query: str) -> list[int]:
+        """Return the numbers of the passages with words of a query, the best by BM25 first."""
+        words = dict.fromkeys(WORD.findall(without_surrogates(query)))
+        wanted = " OR ".join(f'"{word}"' for word in words)
+        statement = "SELECT rowid FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?"
+        return [n for (n,) in self.database.execute(statement, (wanted, LISTED))] if words else []
+
+    def by_tokens(self, query: str) -> list[int]:
+        """Return the rows of the passages whose tokens are nearest to those of a query."""
+        ((tokens, _),) = tokens_of(self.encoder.encoder, [query])
+        if self.scores is None or not len(tokens):
+            return []
+        scores = self.scores.of_query(tokens.tolist(), token_vectors(self.encoder.encoder, tokens))
+        return np.argsort(-scores, kind="stable")[:LISTED].tolist()
+
+    def read(self, keys: Sequence[bytes]) -> Iterator[tuple[int, int]]:
         """
-        `read`, and save the vectors after each batch and at the end, even if it is closed or an error occurs.
-        After `seconds` no new batch begins.
+        Let the encoder read passages that it has not read. Their vectors are kept.
+
+        Yields:
+            After each batch, how many of these have been read, and how many there are.
         """
-        begin = time.monotonic()
+        unread = [key for key in dict.fromkeys(keys) if key not in self.vectors]
+        for n in range(0, len(unread), BATCH):
+            batch = self.get(unread[n : n + BATCH])
+            vectors = self.encoder.encode_documents([passage.as_document() for passage in batch])
+            found = {passage.key: rows[0] for passage, rows in zip(batch, vectors, strict=True)}
+            self.vectors |= found
+            self.matrix = None
+            self.keep("vectors", {key: x.numpy() for key, x in found.items()})
+            yield min(n + BATCH, len(unread)), len(unread)
+
+    def keep(self, table: str, vectors: dict) -> None:
+        """Save vectors in a table, by their keys. If they cannot be saved they stay in memory, and `note` says so."""
+        rows = [(key, x.tobytes()) for key, x in vectors.items()]
         try:
-            for progress in self.read(encoder, query):
-                self.vectors.save()
-                yield progress
-                if seconds is not None and time.monotonic() - begin > seconds:
-                    break
-        finally:
-            self.vectors.save()
+            with self.transaction():
+                self.database.executemany(f"REPLACE INTO {table} VALUES (?, ?)", rows)
+        except OSError as error:
+            self.note = f"What is read is not kept ({error})."
+
+    def get(self, keys: Sequence[bytes]) -> list[Passage]:
+        """Return one passage for each key that there is."""
+        statement = "SELECT key, document, text, place, first FROM passages WHERE key = ? LIMIT 1"
+        return [Passage(*row) for key in keys for row in self.database.execute(statement, (key,))]
 
     def search(self, query: Tensor, top: int = 5) -> list[Answer]:
         """Return the passages nearest to a query's vector `(size,)` among those that have been read, best first."""
+        if not self.vectors:
+            return []
+        if self.matrix is None:
+            self.matrix = torch.stack(list(self.vectors.values()))
+        best = (self.matrix @ query).topk(min(top, len(self.matrix)))
+        keys = list(self.vectors)
         answers = []
-        for score, key, n in self.vectors.search(query, top):
-            # Another index with the same vectors may have keys that this one lacks, from before a file was changed.
-            for name, text, spans, places in self.copies.get(key, ()):
-                answers.append(Answer(score, name, places[n], text[slice(*spans[n])]))
+        statement = "SELECT document, place, text, first FROM passages WHERE key = ? ORDER BY number"
+        for score, n in zip(*map(Tensor.tolist, best), strict=True):
+            for document, place, text, first in self.database.execute(statement, (keys[n],)):
+                answers.append(Answer(score, document, place, text, first, first + len(text)))
         return answers[:top]
 
 
-def by_words(query: str, documents: list[Document]) -> list[Document]:
-    """Sort documents: those with words of a query first, the best by BM25, then the others in their order."""
-    words = WORD.findall(without_surrogates(query))
-    if not words:
-        return documents
-    with contextlib.closing(sqlite3.connect(":memory:")) as database:
-        try:
-            database.execute("CREATE VIRTUAL TABLE texts USING fts5(name, text, content='', tokenize='porter')")
-        except sqlite3.OperationalError:  # an SQLite without FTS5
-            return documents
-        rows = ((n, without_surrogates(x.name or ""), without_surrogates(x.text)) for n, x in enumerate(documents))
-        database.executemany("INSERT INTO texts(rowid, name, text) VALUES (?, ?, ?)", rows)
-        wanted = " OR ".join(f'"{word}"' for word in dict.fromkeys(words))
-        found = database.execute("SELECT rowid FROM texts WHERE texts MATCH ? ORDER BY rank, rowid", (wanted,))
-        best = [n for (n,) in found]
-    return [documents[n] for n in dict.fromkeys((*best, *range(len(documents))))]
+def state_or_none(file: str) -> list[int] | None:
+    """Return `state_of` a file, `None` if it is gone."""
+    try:
+        return list(state_of(file))
+    except OSError:
+        return None
 
 
-def nearest_line(encoder: SentenceEncoder, query: Tensor, answer: Answer) -> tuple[str, str]:
-    """
-    Return the sentence of a passage that is nearest to the query, or the part of it in one line of the file, and its
-    place. For a docstring this is the first line.
-    """
-    lines = [line for line in enumerate(answer.text.split("\n")) if line[1].strip(SIGNS) not in ("", answer.document)]
-    if not lines:
-        return answer.document, answer.place
-    if answer.document == answer.place:
-        return lines[0][1], answer.place
-    sentences = [(n, sentence) for n, line in lines for sentence in SENTENCE_END.split(line.strip())]
-    n, sentence = sentences[int((encoder.encode_texts([x for _, x in sentences]) @ query).argmax())]
-    in_line = LINE_OF_FILE.fullmatch(answer.place)
-    return sentence, f"{in_line[1]}:{int(in_line[2]) + n}" if in_line else answer.place
+def delete(path: Path) -> None:
+    """Delete a file or a folder. Errors are ignored, as on a disk that cannot be written."""
+    with contextlib.suppress(OSError):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -1,74 +1,78 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Answer the requests of `lion search` with an encoder, and with indexes of the folders that it has read."""
+"""Answer the requests of `lion search` with an encoder, and with indexes of folders and packages."""
 
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from ..documents import Document, documents_of, documents_of_docstrings, files_of_package
 from ..encoders import READING, SentenceEncoder, load_encoder
-from ..files import state_of
 from ..folders import files_of_folder, skipped_in_words
-from ..formats.section import SkippedFile
 from ..sources import files_of_model
-from .index import Index, nearest_line
-from .vectors import SavedVectors
+from .index import Index
+from .snippets import place_of_snippet, snippets
 
 
-FIRST_ANSWER = 10.0  # seconds, after which first answers are shown while reading goes on
-TICK = 2 * 10**9  # nanoseconds: the coarsest resolution of file times, that of FAT
+CANDIDATES = 32  # passages that the encoder reads for a query (benchmarks/bench_answers.py)
+LONG = 60  # seconds; how long a job takes is said if it takes longer
 
 
-class Texts:
+def find_files(request: dict) -> tuple[list[str], Callable[[str], Iterable[Document]], list[tuple[str, str]], str]:
     """
-    The documents in a folder or of a package. Only files that have changed are read again.
+    Return the files to search, what reads one, the files that are skipped with the reason of each, and the folder.
+
+    Raises:
+        FileNotFoundError, ValueError: if there are none.
+    """
+    if request["package"] is not None:
+        files, root = files_of_package(request["package"])
+        return files, partial(documents_of_docstrings, folder=root), [], root
+    files, root, skipped = files_of_folder(request["folder"], *patterns_of(request))
+    return files, partial(documents_of, folder=root), skipped, root
+
+
+def patterns_of(request: dict) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return tuple(request.get("include") or ()), tuple(request.get("exclude") or ())
+
+
+class Clock:
+    """
+    Bounds the time of a request.
 
     Args:
-        folder: the folder to search, with its subfolders, if `package` is `None`.
-        package: an import name, or `STANDARD_LIBRARY`.
-        include, exclude: patterns of files, as `files_of_folder` takes them.
+        seconds: the time, or `None` for no bound.
     """
 
-    def __init__(
-        self, folder: str | None, package: str | None, include: Sequence[str] = (), exclude: Sequence[str] = ()
-    ):
-        self.folder, self.package, self.include, self.exclude = folder, package, include, exclude
-        self.found: dict[str, tuple[tuple[int, ...], list[Document], str | None]] = {}
+    def __init__(self, seconds: float | None):
+        self.begin, self.seconds = time.monotonic(), seconds
 
-    def documents(self) -> tuple[list[Document], list[str]]:
+    def run(self, steps: Iterable[tuple[int, int]], doing: str) -> Iterator[dict]:
         """
-        Return the documents, outermost names first, and what was left out and why, a line or none.
+        Yield an event for each step of a job, a pair of what is done and what there is, until the time is over. If the
+        job will take more than `LONG` seconds, a message says so once.
+        """
+        begin, last, is_said = time.monotonic(), time.monotonic(), False
+        for done, every in steps:
+            now = time.monotonic()
+            rest = (now - begin) * (every - done) / max(1, done)
+            if not is_said and now - begin > 1 and now - begin + rest > LONG:
+                is_said = True
+                yield {"message": f"{doing} will take about {in_words(now - begin + rest)}."}
+            yield {"progress": [done, every], "doing": doing}
+            if self.is_over(now - last):
+                break
+            last = time.monotonic()
 
-        Raises:
-            FileNotFoundError, ValueError: if there is nothing to search.
-        """
-        if self.package is None:
-            files, root, skipped = files_of_folder(self.folder, self.include, self.exclude)
-            read = documents_of
-        else:
-            (files, root), skipped, read = files_of_package(self.package), [], documents_of_docstrings
-        before, self.found = self.found, {}
-        for file in files:
-            try:
-                now, state = time.time_ns(), state_of(file)
-                if before.get(file, ((), [], None))[0] == state:
-                    self.found[file] = before[file]
-                else:
-                    # A file that has just changed can change again and keep its times: read it next time, too.
-                    is_certain = max(state[1:3]) < now - TICK
-                    self.found[file] = (state if is_certain else (), list(read(file, root)), None)
-            except SkippedFile as error:
-                self.found[file] = (state if is_certain and error.is_lasting else (), [], error.reason)
-            except OSError as error:
-                self.found[file] = ((), [], error.strerror or str(error))
-        documents = [document for _, of_file, _ in self.found.values() for document in of_file]
-        skipped = skipped + [(file, reason) for file, (*_, reason) in self.found.items() if reason]
-        left_out = [words] if (words := skipped_in_words(skipped)) else []
-        if not documents:
-            what = "no docstring of a public name." if self.package else "no text."
-            raise ValueError(" ".join([f"There is nothing to search in {root}: {what}", *left_out]))
-        return sorted(documents, key=lambda document: (document.places[0].count("."), document)), left_out
+    def is_over(self, seconds: float = 0.0) -> bool:
+        """Return whether the time is over, or will be in so many seconds."""
+        return self.seconds is not None and time.monotonic() - self.begin + seconds > self.seconds
+
+
+def in_words(seconds: float) -> str:
+    minutes = max(1, round(seconds / 60))
+    return f"{minutes} minute{'s' * (minutes > 1)}" if minutes < 100 else f"{round(minutes / 60)} hours"
 
 
 class Searcher:
@@ -81,62 +85,77 @@ class Searcher:
 
     def __init__(self, model: str, base: str | None = None):
         self.model, self.base, self.files = model, base, files_of_model(model, base)
-        self.encoder = None
-        self.sources: dict[Path, tuple[Texts, SavedVectors]] = {}
+        self.encoder: SentenceEncoder | None = None
+        self.indexes: dict[Path, Index] = {}
 
     def answers(self, request: dict) -> Iterator[dict]:
         """
-        Read what has not been read, and answer a query.
+        Index what has changed, let the encoder read the passages that may answer a query, and answer it.
 
         Args:
             request: a dict of `query` (if empty, nothing is answered), `folder` or `package`, `top`, `seconds` (or
-                `None`), `one_pass` and `cache_dir`; perhaps `include` and `exclude`, lists of patterns of files.
+                `None`) and `cache_dir`; perhaps `include` and `exclude`, lists of patterns of files, and `read_all`,
+                whether the encoder reads all passages.
 
         Yields:
-            Events, dicts with one key: `message` (to show), `progress` (the number of passages that have been read,
-            and of all) or `first` (answers after `FIRST_ANSWER` seconds). The last event has `answers` and `progress`.
-            An answer is a dict of `score`, `document`, `place`, `text` and `line` (the nearest line).
+            Events, dicts: `message` (to show), or `progress` (how much is done and how much there is) with `doing` (in
+            words). The last event has `answers`, `passages` (how many there are), `read` (how many the encoder has
+            read so far), and `complete` (whether there was time for everything). An answer is a dict of `score` (the
+            cosine of the encoder's vectors of passage and query), `document`, `place` (of the snippet), `text` (of the
+            passage), `start`, `end` (of the passage, in characters of its file's text), `snippet` (its sentence
+            nearest to the query), `snippet_start` and `snippet_end` (in characters of the passage).
 
         Raises:
             ValueError, OSError, ImportError: with a message for users.
         """
-        begin = time.monotonic()
-        folder, package = request["folder"], request["package"]
-        source = folder if package is None else f"package {package}"
-        files = tuple(request.get("include") or ()), tuple(request.get("exclude") or ())
-        about = repr((source, *(files if any(files) else ()), self.model, self.files, request["one_pass"], READING))
-        path = Path(request["cache_dir"]) / hashlib.sha256(about.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        if path not in self.sources:
-            self.sources[path] = Texts(folder, package, *files), SavedVectors(path)
-            if note := self.sources[path][1].note:
-                yield {"message": note}
-        texts, vectors = self.sources[path]
-        documents, left_out = texts.documents()
-        yield from ({"message": line} for line in left_out)
+        clock = Clock(request["seconds"])
+        files, read, skipped, root = find_files(request)
+        index = self.index_of(request)
+        if index.note:
+            yield {"message": index.note}
+            index.note = None
+        yield from clock.run(index.update(files, read), "Indexing")
+        index.load()
+        if words := skipped_in_words(skipped + index.faults()):
+            yield {"message": words}
+        if not index.keys and not clock.is_over():
+            what = "no text" if request["package"] is None else "no docstring of a public name"
+            raise ValueError(f"There is nothing to search in {root}: {what}.")
+        query, found = request["query"], []
+        keys = index.candidates(query, CANDIDATES) if query else []
+        yield from clock.run(index.read(keys), "Reading")
+        if request.get("read_all"):
+            yield from clock.run(index.read(index.keys), "Reading everything")
+        if query:
+            found = best(query, index, request["top"])
+        if index.note:
+            yield {"message": index.note}
+        if lost := index.encoder.cut.sentence():
+            yield {"message": lost}
+        read_passages, passages = index.passages()
+        yield {"answers": found, "passages": passages, "read": read_passages, "complete": not clock.is_over()}
+
+    def index_of(self, request: dict) -> Index:
+        """Return the index of the folder or the package of a request. The first time, load the encoder."""
+        source = request["folder"] if request["package"] is None else f"package {request['package']}"
+        about = repr((source, patterns_of(request), self.model, self.files, READING))
+        name = hashlib.sha256(about.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        path = Path(request["cache_dir"]) / f"{name}.sqlite"
         if self.encoder is None:
             self.encoder = load_encoder(self.model, base=self.base)
-        encoder = SentenceEncoder(self.encoder, in_pieces=not request["one_pass"])
-        if encoder.in_pieces:  # so that passages with words of the query can be read first
-            documents = [piece for document in documents for piece in document.in_pieces()]
-        index, query = Index(documents, vectors), request["query"]
-        is_first_given = False
-        yield {"progress": index.passages()}
-        for progress in index.read_and_save(encoder, query, request["seconds"]):
-            yield {"progress": progress}
-            if query and not is_first_given and time.monotonic() - begin > FIRST_ANSWER and progress[0] < progress[1]:
-                is_first_given = True
-                yield {"first": best(query, index, encoder, request["top"])}
-        found = best(query, index, encoder, request["top"]) if query else []
-        if lost := encoder.cut.sentence():
-            yield {"message": lost}
-        yield {"answers": found, "progress": index.passages()}
+        if path not in self.indexes:
+            self.indexes[path] = Index(path, SentenceEncoder(self.encoder, in_pieces=True))
+        return self.indexes[path]
 
 
-def best(query: str, index: Index, encoder: SentenceEncoder, top: int) -> list[dict]:
+def best(query: str, index: Index, top: int) -> list[dict]:
     """Return the answers to a query among the passages that have been read."""
-    (of_query,) = encoder.encode_queries([query])
+    (of_query,) = index.encoder.encode_queries([query])
+    answers = index.search(of_query, top)
     found = []
-    for answer in index.search(of_query, top):
-        line, place = nearest_line(encoder, of_query, answer)
-        found.append(answer._asdict() | {"place": place, "line": line})
+    for answer, (first, end) in zip(answers, snippets(index.encoder, of_query, answers), strict=True):
+        place, snippet = place_of_snippet(answer, first), answer.text[first:end]
+        found.append(
+            answer._asdict() | {"place": place, "snippet": snippet, "snippet_start": first, "snippet_end": end}
+        )
     return found

@@ -3,7 +3,6 @@
 
 import os
 import re
-from functools import partial
 from importlib.util import find_spec
 
 import gradio
@@ -17,13 +16,11 @@ from deploy_lion.app.panels import load_served
 from deploy_lion.cli import main
 from hub_checkpoints import image_checkpoint, linear_checkpoint, text_checkpoint
 from PIL import Image
-from retrieval_lion import documents, encoders
-from retrieval_lion.search import index as search
+from retrieval_lion import encoders
+from retrieval_lion.search import index
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 from torch.testing import assert_close
-
-from modeling_lion import encode_passages
 
 
 TEXT, OTHER = "The lion sleeps in the shade.", "It hunts at dawn."
@@ -115,10 +112,8 @@ def test_texts_are_compared_by_the_encoder(served):
     assert cosines[0, 2] > cosines[0, 1] and len(similarity_figure(texts, cosines).axes[0].texts) == 9
 
 
-@pytest.mark.parametrize("in_pieces", [True, False])
-def test_the_passage_is_found_in_files_that_are_read_once(served, tmp_path, monkeypatch, in_pieces):
-    encoder, find = served("encoder"), partial(app_panels.search_texts, in_pieces=in_pieces)
-    encoder.vectors.clear()
+def test_the_passage_is_found_in_files_that_are_read_once(served, tmp_path, monkeypatch):
+    encoder, find = served("encoder"), app_panels.search_texts
     texts = [f"{TEXT} {'A lion roars at night. ' * 25}".strip(), f"{OTHER} {'With its pride. ' * 36}".strip()]
     (tmp_path / "lions.md").write_text(f"# Lions\n\n{texts[0]}\n\n{texts[1]}")
     (tmp_path / "other").mkdir()
@@ -131,17 +126,17 @@ def test_the_passage_is_found_in_files_that_are_read_once(served, tmp_path, monk
     monkeypatch.setattr(
         encoders.SentenceEncoder,
         "encode_documents",
-        lambda self, documents: read.append([x.name for x in documents]) or encode_documents(self, documents),
+        lambda self, documents: read.extend(x.name for x in documents) or encode_documents(self, documents),
     )
-    monkeypatch.setattr(documents, "BATCH_CHARACTERS", 20)
-    first, second, last = find(encoder, "Lions: " + texts[1], "A zebra.", files)
-    assert (first.share, second.share, last.share) == (0.25, 0.75, 1) and len(first.answers) == 1
-    assert read == [["pasted text"], ["Lions"], ["lions"]]
+    monkeypatch.setattr(index, "BATCH", 2)
+    first, last = find(encoder, "Lions: " + texts[1], "A zebra.", files)
+    assert (first.share, last.share) == (0.5, 1) and len(first.answers) == 2
+    assert sorted(read) == ["Lions", "Lions", "lions", "pasted text"]
     no_text, not_read = last.left_out
     assert no_text == "picture.png is no text: give text files, such as .txt, .md or .py."
     assert re.fullmatch(r"\d+ tokens of \d texts? were not read: .*", not_read)
     best, *others = last.answers
-    assert best[1:] == ("Lions", "lions.md:5", texts[1]) and (best.score > 0.999 or not in_pieces)
+    assert best[1:4] == ("Lions", "lions.md:5", texts[1]) and best.score > 0.999
     assert {x[1:3] for x in others} == {
         ("Lions", "lions.md:1"),
         ("lions", "lions.md:1"),
@@ -149,21 +144,13 @@ def test_the_passage_is_found_in_files_that_are_read_once(served, tmp_path, monk
     }
     assert [x.score for x in last.answers] == sorted((x.score for x in last.answers), reverse=True)
     (_,) = find(encoder, "zebra", "A zebra.", files)
-    assert len(read) == 3
-    # As `lion search --one_pass` does: passages of one document, read with its name.
-    text = f"# Lions\n\n{texts[0]}\n\n{texts[1]}"
-    if not in_pieces:
-        expected = encode_passages(
-            encoder.encoder, [text], [[(0, 9 + len(texts[0])), (11 + len(texts[0]), len(text))]], names=["Lions"]
-        )
-        of_query = encoder.encoder.encode("Lions: " + texts[1])
-        assert best.score == pytest.approx(float(expected.vectors[1] @ of_query), abs=1e-5)
-    stopped = find(encoder, "zebra", "A zebra.\n\n" + "b" * 600, files[:1])
+    assert len(read) == 4
+    stopped = find(encoder, "zebra", "\n\n".join(f"{x} {'b' * 600}" for x in ("A zebra.", "One.", "Two.")), None)
     next(stopped)
     stopped.close()
-    assert len(encoder.vectors[in_pieces].keys) == 2  # what was read stays
+    assert len(encoder.index.vectors) == 2  # what was read stays
     (_,) = find(encoder, "zebra", "Another.", None)
-    assert len(encoder.vectors[in_pieces].keys) == 1
+    assert len(encoder.index.vectors) == 1
 
 
 def test_heads_read_what_their_masks_leave(served):
@@ -286,7 +273,10 @@ def test_pages_show_no_traceback(caplog):
     with pytest.raises(gradio.Error, match="This failed .KeyError.: the terminal"):
         next(answers)
     assert "roar" in caplog.text  # for the owner of the terminal
-    answers = [search.Answer(0.5, "A<B", "a<b.txt:1", "1 < 2"), search.Answer(0.4, "pasted", "pasted:1", "2 < 3")]
+    answers = [
+        index.Answer(0.5, "A<B", "a<b.txt:1", "1 < 2", 0, 5),
+        index.Answer(0.4, "pasted", "pasted:1", "2 < 3", 0, 5),
+    ]
     found = app_panels.Found(0.5, answers, ["c<d is no text"])
     shown = app.found_html(found)
     assert "<" not in re.sub("</?(div|p|b)( class=.passage.)?>", "", shown)

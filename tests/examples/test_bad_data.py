@@ -883,32 +883,22 @@ def test_images_whose_names_are_not_utf8(tmp_path):
     )
 
 
-def test_search_takes_names_that_are_not_utf8_and_counts_lines_as_editors_do(tmp_path):
+def test_search_takes_names_that_are_not_utf8_and_counts_lines_as_editors_do(tmp_path, monkeypatch):
     """A form feed and other characters at which `str.splitlines` cuts are no ends of lines."""
-    from retrieval_lion.documents import documents_of_text
-    from retrieval_lion.search.index import Index, nearest_line
-    from retrieval_lion.search.searcher import Texts
-    from retrieval_lion.search.vectors import MemoryVectors
+    from bag_of_words import use_bag_of_words
+    from retrieval_lion.documents import documents_of, documents_of_text
+    from retrieval_lion.search.index import Index
+    from retrieval_lion.search.searcher import best
 
     text = "Tales\n\nOne\x0ctwo\u2028three.\nAn owl hunts\x85at night.\nA lion roars.\n"
     (tmp_path / "caf\udce9.txt").write_text(text, encoding="utf-8")
-
-    class Letters:
-        def encode_texts(self, texts):
-            rows = torch.tensor([[text.count(x) for x in "abcdefghijklmnopqrstuvwxyz"] for text in texts])
-            return torch.nn.functional.normalize(rows.double(), dim=-1).float()
-
-        def encode_documents(self, documents):
-            return [self.encode_texts([x.text[a:b] for a, b in x.spans]) for x in documents]
-
-    documents, left_out = Texts(str(tmp_path), None).documents()
-    assert not left_out
-    index = Index(documents, MemoryVectors())
-    assert all(document.name.encode() and place.encode() for document in documents for place in document.places)
-    list(index.read(Letters()))
-    (query,) = Letters().encode_texts(["a lion roars"])
-    (answer,) = index.search(query, 1)
-    assert nearest_line(Letters(), query, answer) == ("A lion roars.", "caf\ufffd.txt:5")
+    index = Index(None, use_bag_of_words(monkeypatch))
+    file = str(tmp_path / "caf\udce9.txt")
+    list(index.update([file], lambda file: documents_of(file, str(tmp_path))))
+    list(index.read(index.keys))
+    (answer,) = best("a lion roars", index, 1)
+    assert (answer["snippet"], answer["place"]) == ("A lion roars.", "caf\ufffd.txt:5")
+    assert answer["document"].encode() and index.candidates("lion", 5) == index.keys
     (document,) = documents_of_text(text, "caf\udce9.txt")
     assert document.places == ("caf\ufffd.txt:1",)
 

@@ -18,15 +18,16 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import transformers
+from bag_of_words import use_bag_of_words
 from deploy_lion import ExportedModel, cli, export_checkpoint
 from deploy_lion.export import exported
 from hub_checkpoints import linear_checkpoint
 from hub_upload_lion.checkpoint import load_model
 from peft import AutoPeftModel, LoraConfig, get_peft_model
 from retrieval_lion import encoders, sources
-from retrieval_lion.documents import Document
+from retrieval_lion.documents import Document, documents_of
 from retrieval_lion.passages import encode_passages
-from retrieval_lion.search import searcher
+from retrieval_lion.search import index as search_index
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
@@ -427,9 +428,13 @@ def test_passages_have_the_special_tokens_of_the_tokenizer(template, prompts, tm
 def test_a_file_that_keeps_its_size_and_time_is_read_anew(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("the lion roars")
     os.utime(tmp_path / "a.txt", (1, 1))
-    texts = searcher.Texts(str(tmp_path), None)
-    read = lambda: [document.text for document in texts.documents()[0]]
-    monkeypatch.setattr(searcher, "TICK", -(10**12))
+    made, path = search_index.Index(None, use_bag_of_words(monkeypatch)), str(tmp_path / "a.txt")
+
+    def read() -> list[str]:
+        list(made.update([path], lambda file: documents_of(file, str(tmp_path))))
+        return [passage.text for passage in made.get(made.keys)]
+
+    monkeypatch.setattr(search_index, "TICK", -(10**12))
     assert read() == read() == ["the lion roars"]
     time.sleep(0.02)  # a tick of this disk
     (tmp_path / "b").write_text("the owl sleeps")
@@ -445,11 +450,12 @@ def test_a_file_that_keeps_its_size_and_time_is_read_anew(tmp_path, monkeypatch)
 def test_a_file_that_was_just_written_is_read_next_time(tmp_path, monkeypatch):
     """A disk whose clock ticks every other second, as FAT's: nothing but the contents changes."""
     (tmp_path / "a.txt").write_text("the lion roars")
-    texts, state = searcher.Texts(str(tmp_path), None), (14, time.time_ns(), time.time_ns(), 7)
-    monkeypatch.setattr(searcher, "state_of", lambda path: state)
-    assert [document.text for document in texts.documents()[0]] == ["the lion roars"]
-    (tmp_path / "a.txt").write_text("the owl sleeps")
-    assert [document.text for document in texts.documents()[0]] == ["the owl sleeps"]
+    made, state = search_index.Index(None, use_bag_of_words(monkeypatch)), (14, time.time_ns(), time.time_ns(), 7)
+    monkeypatch.setattr(search_index, "state_of", lambda path: state)
+    for text in ("the lion roars", "the owl sleeps"):
+        (tmp_path / "a.txt").write_text(text)
+        list(made.update([str(tmp_path / "a.txt")], lambda file: documents_of(file, str(tmp_path))))
+        assert [passage.text for passage in made.get(made.keys)] == [text]
 
 
 def test_embed_and_models_see_contents_that_keep_their_size_and_time(tmp_path, capsys):

@@ -94,14 +94,14 @@ def test_the_server_answers_several_at_a_time(server):
         next(background.ask("model", {"fail": "key"}, 1))
 
 
-@pytest.mark.parametrize(("steps", "keep_seconds"), [(300, 3600.0), (10**9, 0.3)])
-def test_reading_goes_on_when_nobody_listens(steps, keep_seconds, server):
-    """To its end, or for as long as the process is kept."""
-    server.keep_seconds = keep_seconds
-    events = background.ask("model", {"query": "a", "steps": steps}, 1)
+@pytest.mark.parametrize("read_all", [True, False])
+def test_what_is_read_when_nobody_listens(read_all, server):
+    """Everything if that was asked for, for as long as it takes; else nothing."""
+    events = background.ask("model", {"query": "a", "steps": 300 if read_all else 10**9, "read_all": read_all}, 1)
     next(events)
     events.close()
-    assert server.searcher.closed.wait(60) and server.searcher.done == (steps < 10**9)
+    assert server.searcher.closed.wait(60) and server.searcher.done == read_all
+    assert read_all or server.searcher.steps["a"] < 100
 
 
 def test_a_search_is_closed_in_its_turn(server):
@@ -125,8 +125,7 @@ def test_a_search_is_closed_in_its_turn(server):
 
 
 def test_who_asks_goes_before_who_has_gone(server):
-    server.keep_seconds = 3600.0
-    first, second = (background.ask("model", {"query": name, "steps": 400}, 1) for name in "ab")
+    first, second = (background.ask("model", {"query": name, "steps": 400, "read_all": True}, 1) for name in "ab")
     next(first)
     first.close()
     stop = time.monotonic() + 60
@@ -198,23 +197,64 @@ def test_the_process_gets_full_paths(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("events", "options", "goes_on"),
+    ("options", "goes_on"),
     [
-        ([], [], "the next call goes on from there"),  # nothing was asked yet, or the encoder is being loaded
-        ([{"progress": [1, 9]}], [], "reading goes on in the background"),
-        ([{"progress": [1, 9]}], ["--seconds", "30"], "reading goes on in the background, for 30 seconds at most"),
-        ([{"progress": [1, 9]}], ["--keep_minutes", "0"], "the next call goes on from there"),
+        ([], "nothing goes on"),
+        (["--read_all"], "reading goes on in the background until `lion search --stop`"),
+        (["--read_all", "--keep_minutes", "0"], "nothing goes on"),
     ],
 )
-def test_who_leaves_is_told_what_goes_on(events, options, goes_on, folder, monkeypatch, capsys):
+def test_who_leaves_is_told_what_goes_on(options, goes_on, folder, monkeypatch, capsys):
     def interrupted(*args):
-        yield from events
+        yield {"progress": [1, 9], "doing": "Reading"}
         raise KeyboardInterrupt
 
     monkeypatch.setattr(background, "ask", interrupted)
     monkeypatch.setattr(searcher.Searcher, "answers", interrupted)
     assert cli.main(["search", str(folder), "query", "--model", str(folder.parent / "model"), *options]) == 130
     assert f"What was read is kept; {goes_on}.\n" in capsys.readouterr().err
+
+
+def test_the_process_counts_the_time_that_it_takes_to_begin(monkeypatch):
+    """`--seconds` bounds the whole call."""
+    asked = []
+
+    class Slow:
+        def __init__(self, *args):
+            time.sleep(0.2)
+
+        def answers(self, request):
+            asked.append(request["seconds"])
+            yield {"answers": []}
+
+    monkeypatch.setattr(searcher, "Searcher", Slow)
+    lazy = background.Lazy("model", None)
+    assert [*lazy.answers({"seconds": 9.0}), *lazy.answers({"seconds": 9.0})] == [{"answers": []}] * 2
+    first, second = asked
+    assert 0 < first <= 8.8 and second == 9.0
+
+
+def connect_when_possible(path: Path) -> socket.socket:
+    stop = time.monotonic() + 60
+    while True:
+        try:
+            return connect_only(path, "model", None, 5)
+        except OSError:
+            assert time.monotonic() < stop
+            time.sleep(0.05)
+
+
+def test_stop_ends_what_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert cli.main(["search", "--stop"]) == 0 and "Ended 0 processes" in capsys.readouterr().err
+    path = background.socket_path("model", None)
+    command = [sys.executable, "-W", "ignore", "-m", background.__name__, str(path), "model", "", "5"]
+    with subprocess.Popen(command), connect_when_possible(path):
+        lock = path.with_suffix(".socket.lock")
+        assert background.is_locked(lock)
+        assert cli.main(["search", "--stop"]) == 0 and "Ended 1 process in" in capsys.readouterr().err
+    assert not background.is_locked(lock) and not path.exists()
+    assert background.stop() == 0
 
 
 @pytest.mark.slow
@@ -225,7 +265,7 @@ def test_a_process_in_the_background_keeps_the_encoder(folder, tmp_path):
         (folder / f"{n:03}.txt").write_text(f"# Page {n}\n\n" + "The lion sleeps in the shade. " * 40)
     environment = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     call = [sys.executable, "-m", "deploy_lion.cli", "search", str(folder), "a lion at night", "--json"]
-    call += ["--model", str(model), "--keep_minutes", "0.2"]
+    call += ["--model", str(model), "--keep_minutes", "0.2", "--read_all"]
     options = {"env": environment, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     vectors_dir = tmp_path / "cache" / "lion" / "search"
     first = subprocess.Popen(call, **options)
@@ -240,7 +280,7 @@ def test_a_process_in_the_background_keeps_the_encoder(folder, tmp_path):
     assert 0 < kept(vectors_dir) < 1001
     second = subprocess.run(call, timeout=300, **options)
     found = json.loads(second.stdout)
-    assert found["complete"] and found["passages"] == 1001
+    assert found["complete"] and found["passages"] == found["read"] == 1001
     process = holder(lock)
     third = subprocess.run(call, timeout=60, **options)
     assert json.loads(third.stdout)["answers"] == found["answers"] and holder(lock) == process != killed
@@ -271,8 +311,8 @@ def holder(lock: Path) -> int:
 
 
 def kept(folder: Path) -> int:
-    """How many documents a cache has."""
+    """How many passages a cache has that have been read."""
     for path in folder.glob("*.sqlite"):
         with contextlib.closing(sqlite3.connect(path)) as database, contextlib.suppress(sqlite3.OperationalError):
-            return database.execute("SELECT count(*) FROM documents").fetchone()[0]
+            return database.execute("SELECT count(*) FROM vectors").fetchone()[0]
     return 0

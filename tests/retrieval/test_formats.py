@@ -14,6 +14,7 @@ import docx
 import matplotlib.pyplot as plt
 import pypdfium2
 import pytest
+from bag_of_words import use_bag_of_words
 from matplotlib.backends.backend_pdf import PdfPages
 from pypdfium2 import raw
 from retrieval_lion import documents, folders
@@ -21,7 +22,8 @@ from retrieval_lion.formats import archives, readers
 from retrieval_lion.formats.code import split_lines
 from retrieval_lion.formats.pdf import in_paragraphs
 from retrieval_lion.formats.section import LONGEST, SHORTEST, SkippedFile
-from retrieval_lion.search.searcher import Texts
+from retrieval_lion.search import index as search_index
+from retrieval_lion.search.searcher import find_files
 
 
 def sections(name: str, data: bytes | str) -> list[tuple]:
@@ -459,17 +461,24 @@ def test_what_people_write_is_no_junk(name, text, tmp_path):
     assert all(place.startswith(f"{name}:") for _, place, _ in found)
 
 
+def indexed(index: search_index.Index, folder: Path) -> tuple[list[str], str]:
+    """The texts that an index has of a folder, and what is said of the others."""
+    files, read, skipped, _ = find_files({"folder": str(folder), "package": None})
+    list(index.update(files, read))
+    return [x.text for x in index.get(index.keys)], folders.skipped_in_words(skipped + index.faults())
+
+
 def test_a_missing_library_is_named_with_its_installation(tmp_path, monkeypatch):
     (tmp_path / "a.pdf").write_bytes(pdf_of(["A lion."]))
     (tmp_path / "b.txt").write_text("An owl.")
-    found = Texts(str(tmp_path), None)
-    monkeypatch.delitem(sys.modules, "retrieval_lion.formats.pdf", raising=False)
-    monkeypatch.setitem(sys.modules, "pypdfium2", None)
-    _, said = found.documents()
-    assert said == ['Skipped 1 file: a.pdf (pip install "lion-transformers[files]").']
-    monkeypatch.undo()
-    read, said = found.documents()  # at once, although the file has not changed
-    assert said == [] and {x.text.strip() for x in read} == {"A lion.", "An owl."}
+    index = search_index.Index(None, use_bag_of_words(monkeypatch))
+    with monkeypatch.context() as without:
+        without.delitem(sys.modules, "retrieval_lion.formats.pdf", raising=False)
+        without.setitem(sys.modules, "pypdfium2", None)
+        _, said = indexed(index, tmp_path)
+    assert said == 'Skipped 1 file: a.pdf (pip install "lion-transformers[files]").'
+    read, said = indexed(index, tmp_path)  # at once, although the file has not changed
+    assert said == "" and {text.strip() for text in read} == {"A lion.", "An owl."}
 
 
 def test_single_surrogates_are_replaced(tmp_path):
@@ -584,11 +593,9 @@ def test_what_was_skipped_is_counted_by_ending_and_reason():
 
 
 def test_a_skipped_file_is_not_opened_again(tmp_path, monkeypatch):
-    from retrieval_lion.search import searcher
-
     make(tmp_path, {"a.txt": "A lion.", "b.log": "Started."})
-    monkeypatch.setattr(searcher, "TICK", -(10**12))  # what was written just now counts as settled
-    found = Texts(str(tmp_path), None)
-    first = found.documents()
+    monkeypatch.setattr(search_index, "TICK", -(10**12))  # what was written just now counts as settled
+    index = search_index.Index(None, use_bag_of_words(monkeypatch))
+    first = indexed(index, tmp_path)
     monkeypatch.setattr(builtins, "open", lambda *args, **kwargs: pytest.fail("a file was opened"))
-    assert found.documents() == first and first[1] == ["Skipped 1 file: b.log (log)."]
+    assert indexed(index, tmp_path) == first == (["A lion."], "Skipped 1 file: b.log (log).")
