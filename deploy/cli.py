@@ -55,16 +55,20 @@ def main(arguments: list[str] | None = None) -> int:
     versions = ", ".join(f"{name} {version(name)}" for name in ("lion-transformers", "torch", "transformers"))
     parser.add_argument("--version", action="version", version=versions)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    chosen = None
     for name, (module_name, help_text) in COMMANDS.items():
         command = commands.add_parser(name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.")
         if name in arguments[:1]:
-            module = import_module(module_name, __package__)
+            chosen, module = command, import_module(module_name, __package__)
             if name in WITH_MIXERS:
                 words = "Python files that register mixers or feature maps of your own"
                 command.add_argument("--mixers", nargs="+", type=Path, metavar="FILE", default=(), help=words)
             module.add_arguments(command)
             command.set_defaults(run=module.run)
-    args = parser.parse_args(arguments)
+    if chosen is None:
+        args = parser.parse_args(arguments)
+    else:  # options may stand between the words, as in `lion search FOLDER --top 3 "query"`
+        args = chosen.parse_intermixed_args(arguments[1:], argparse.Namespace(command=arguments[0]))
     mixers = vars(args).pop("mixers", ())
     source = missing_source(args)
     missing = source and f"There is no file or folder {source}"

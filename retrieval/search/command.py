@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     request = {name: getattr(args, name) for name in ("package", "top", "read_all", "include", "exclude")}
     request |= {"folder": folder, "cache_dir": str((args.cache_dir or default_cache()).resolve())}
     say(f"Encoder: {model}")
-    searcher = None
+    searcher, said = None, set()
     for query in [given] if given else itertools.chain([""] * args.read_all, asked_queries()):
         begin = time.monotonic() if begin is None else begin  # the first time counts from the start
         with time_limit(args.seconds, begin):
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
             events = background.ask(model, asked, args.keep_minutes) if searcher is None else searcher.answers(asked)
             try:
                 with contextlib.closing(events):
-                    show(query, events, args.json)
+                    show(query, events, args.json, said)
             except KeyboardInterrupt:
                 goes_on = searcher is None and args.read_all
                 way = "reading goes on in the background until `lion search --stop`" if goes_on else "nothing goes on"
@@ -136,9 +136,11 @@ def time_limit(seconds: float | None, begin: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def show(query: str, events: Iterable[dict], as_json: bool) -> None:
-    """Print the answers to a query. Messages and progress go to the standard error."""
+def show(query: str, events: Iterable[dict], as_json: bool, said: set[str] | None = None) -> None:
+    """Print the answers to a query. Messages, but those that were `said`, and progress go to the standard error."""
     from tqdm import tqdm
+
+    said = set() if said is None else said
 
     with contextlib.ExitStack() as stack:
         bar = None
@@ -147,7 +149,9 @@ def show(query: str, events: Iterable[dict], as_json: bool) -> None:
                 stack.close()
                 bar = None
             if "message" in event:
-                say(event["message"])
+                if event["message"] not in said:
+                    say(event["message"])
+                said.add(event["message"])
             elif "answers" in event:
                 say(f"{event['passages']:,} passages, of which the encoder has read {event['read']:,} so far.")
                 if not event["complete"]:

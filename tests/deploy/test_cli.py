@@ -13,6 +13,7 @@ import pytest
 import torch
 from deploy_lion.cli import COMMANDS, main
 from hub_upload_lion import verify
+from retrieval_lion.search import command as search
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,13 @@ def test_a_path_is_not_looked_for_on_the_hub(missing, tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path)
     assert main(["verify", missing]) == 1
     assert capsys.readouterr().err == f"lion verify: There is no file or folder {missing}.\n"
+
+
+def test_options_may_stand_between_words(monkeypatch):
+    given = []
+    monkeypatch.setattr(search, "run", given.append)
+    assert main(["search", "notes", "--top", "3", "a", "query"]) == 0
+    assert given[0].words == ["notes", "a", "query"] and given[0].top == 3
 
 
 def test_every_command_has_a_module():

@@ -17,7 +17,11 @@ from transformers import HfArgumentParser
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").glob("*.py"))]
 COMMAND = re.compile(r"^ *(?:\$ )?((?:python (?:examples|benchmarks)/\w+\.py|lion) (?:\\\n|.)*)", re.MULTILINE)
-PARSED = {argparse.ArgumentParser: "parse_args", HfArgumentParser: "parse_args_into_dataclasses"}
+PARSED = (
+    (argparse.ArgumentParser, "parse_args"),
+    (argparse.ArgumentParser, "parse_intermixed_args"),
+    (HfArgumentParser, "parse_args_into_dataclasses"),
+)
 
 
 class Parsed(Exception):
@@ -51,7 +55,7 @@ def read_only(monkeypatch):
 
         return parse_and_stop
 
-    for parser, method in PARSED.items():
+    for parser, method in PARSED:
         monkeypatch.setattr(parser, method, stopping(getattr(parser, method)))
     monkeypatch.chdir(ROOT)
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
