@@ -7,6 +7,7 @@ import re
 import zipfile
 from collections.abc import Callable, Iterator
 from urllib.parse import unquote
+from xml.etree.ElementTree import Element  # whose interface elements of lxml have
 
 from lxml import etree
 
@@ -41,7 +42,7 @@ def opened(data: bytes, file: str) -> zipfile.ZipFile:
     return archive
 
 
-def blocks_of_document(parent: etree._Element, tags: tuple[str, str, str], block: Callable, skipped: set) -> Blocks:
+def blocks_of_document(parent: Element, tags: tuple[str, str, str], block: Callable, skipped: set) -> Blocks:
     """
     Yield the blocks of an XML document in their order, each table as one whose lines are its rows.
 
@@ -74,7 +75,7 @@ def read_docx(data: bytes, file: str) -> Iterator[Section]:
             name = style.find(WORD + "name")
             names[style.get(WORD + "styleId")] = "" if name is None else name.get(WORD + "val", "").lower()
 
-    def block(element: etree._Element) -> tuple[int, str] | None:
+    def block(element: Element) -> tuple[int, str] | None:
         if element.tag != WORD + "p":
             return None
         text = "".join(
@@ -103,7 +104,7 @@ def read_odt(data: bytes, file: str) -> Iterator[Section]:
     for element in body.iter(*SPACES):
         element.text = SPACES[element.tag] * int(element.get(TEXT + "c", "1"))
 
-    def block(element: etree._Element) -> tuple[int, str] | None:
+    def block(element: Element) -> tuple[int, str] | None:
         if element.tag not in (TEXT + "h", TEXT + "p"):
             return None
         level = int(element.get(TEXT + "outline-level", "1")) if element.tag == TEXT + "h" else 0

@@ -4,6 +4,7 @@
 import codecs
 import re
 from collections.abc import Iterator
+from xml.etree.ElementTree import Element  # whose interface elements of lxml have
 
 from lxml import etree
 
@@ -82,7 +83,7 @@ def blocks_of(data: bytes, file: str) -> list[tuple[int, str]]:
     return [(levels[0][0] if is_repeated else 1, title), *blocks]
 
 
-def clear_around(page: etree._Element) -> None:
+def clear_around(page: Element) -> None:
     """Empty the elements that are no text, and those around the main text."""
     dropped = [*page.iter(*DROPPED), *HIDDEN(page)]
     dropped += [
@@ -94,7 +95,7 @@ def clear_around(page: etree._Element) -> None:
         element.clear(keep_tail=True)
 
 
-def parse(data: bytes, file: str) -> etree._Element | None:
+def parse(data: bytes, file: str) -> Element | None:
     """Parse a page in UTF-8, in UTF-16 with a byte order mark, in the encoding that it names, or in Windows-1252."""
     encoding: str | None = "utf-8"
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -108,7 +109,7 @@ def parse(data: bytes, file: str) -> etree._Element | None:
     return etree.fromstring(data, etree.HTMLParser(encoding=encoding, remove_comments=True, remove_pis=True))
 
 
-def blocks_of_part(part: etree._Element) -> Iterator[tuple[int, str]]:
+def blocks_of_part(part: Element) -> Iterator[tuple[int, str]]:
     """Yield the headings and texts of an element, which is changed."""
     for element in list(part.iter("pre", *HEADINGS)):
         text, is_code = TEXT(element), element.tag == "pre"

@@ -540,8 +540,8 @@ def test_columns_of_other_types_of_arrow(kind, model, tmp_path):
     file = arrow_table(tmp_path / "c.parquet", tokens=(words, lists), tags=([["O", "X"], ["O", "O"]], lists))
     (sentences,) = import_module("run_token_classification").load_sentences({"train": file}, None).values()
     assert [sentence.words for sentence in sentences] == words and sentences[0].tags == ["O", "X"]
-    shards = corpus.make_shards(corpus.find_files([tmp_path / "a.parquet"]), corpus.Columns(), 1000)
-    assert [x.text for shard in shards for x in corpus.read_shard(shard, corpus.Columns())] == TEXTS
+    texts = corpus.read_texts(corpus.find_files([tmp_path / "a.parquet"]), corpus.Columns())
+    assert [x.text for _, x in texts] == TEXTS
 
 
 @pytest.mark.parametrize("script", ["run_qa", "run_token_classification"])
