@@ -24,6 +24,8 @@ STANDARD_LIBRARY = "stdlib"
 TEXT_FILES = (".txt", ".md", ".rst")
 MOST_BYTES = 100_000_000  # of a file that is read
 HEAD = 8192  # bytes by which binary files are told
+# The first bytes of files of gzip, bzip2, xz, zip, zstd and 7z.
+COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf")
 SURROGATE = re.compile("[\ud800-\udfff]")
 # A heading in Markdown or reStructuredText.
 HEADING = re.compile(r"^#+ +(\S.*?) *#*$|^ ?([^\s.:#].{2,80})\n([-=~*#])\3{2,}\s*$", re.MULTILINE)
@@ -55,7 +57,8 @@ def read_bytes(path: str | Path) -> bytes:
     with open(path, "rb") as file:
         head = file.read(HEAD)
         if is_binary(head) and Path(name).suffix.lower() not in PACKED:
-            raise SkippedFile("no text", f"{name} is no text: give text files, such as .txt, .md or .py.")
+            reason = "compressed" if head.startswith(COMPRESSED) else "no text"
+            raise SkippedFile(reason, f"{name} is no text: give text files, such as .txt, .md or .py.")
         size = os.fstat(file.fileno()).st_size
         if size > MOST_BYTES:
             raise SkippedFile(

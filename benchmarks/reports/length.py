@@ -16,7 +16,13 @@ VARIANTS = {
     "LION, last layer full": "#0f8b8d",
     "LION, last layer full, no positions": "#6cc5b0",
 }
-LINES = {"LION": COLORS["LION"], "LION-Delta": COLORS["LION-Delta"], **VARIANTS, "softmax (rotary)": COLORS["softmax"], "Hydra": COLORS["Hydra"]}
+LINES = {
+    "LION": COLORS["LION"],
+    "LION-Delta": COLORS["LION-Delta"],
+    **VARIANTS,
+    "softmax (rotary)": COLORS["softmax"],
+    "Hydra": COLORS["Hydra"],
+}
 LINES |= {"windows alone": "#b5977a"}
 # Those that the picture leaves out: three that guess, and a hybrid that is level with the one without positions.
 NOT_DRAWN = ("Hydra", "windows alone", "LION, last layer full, YaRN")

@@ -2,8 +2,11 @@
 """Files of every format are read with the places of their texts, and what is not read is said with the reason."""
 
 import builtins
+import bz2
+import gzip
 import io
 import json
+import lzma
 import os
 import sys
 import zipfile
@@ -567,6 +570,16 @@ def test_links(tmp_path):
     assert names(found, root) == ["a.txt", "in.txt", "sub/b.txt"]
     said = folders.skipped_in_words(found.skipped)
     assert said == "Skipped: 2 (link to a folder), 1 (broken link), 1 (link out of the folder)."
+
+
+@pytest.mark.parametrize("ending", ["gz", "bz2", "xz", "zip"])
+def test_compressed_files_are_named_so(ending, tmp_path):
+    data = b"A lion sleeps.\n" * 9
+    packed = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zip": lambda x: zip_of({"a.txt": x})}
+    (tmp_path / f"a.{ending}").write_bytes(packed[ending](data))
+    with pytest.raises(SkippedFile) as error:
+        documents.read_text(tmp_path / f"a.{ending}")
+    assert error.value.reason == "compressed"
 
 
 def test_rules_need_pathspec(tmp_path, monkeypatch):
