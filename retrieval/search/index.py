@@ -108,7 +108,8 @@ class Index:
 
     def __init__(self, path: Path | None, encoder: SentenceEncoder):
         self.path, self.encoder, self.note = path, encoder, None
-        self.keys: list[bytes] = []  # of all passages
+        self.files: set[bytes] | None = None  # that are searched, if not all
+        self.keys: list[bytes] = []  # of their passages
         self.vectors: dict[bytes, Tensor] = {}
         self.matrix: Tensor | None = None
         self.version = None
@@ -152,7 +153,8 @@ class Index:
         (version,) = self.database.execute("PRAGMA data_version").fetchone()
         if version == self.version:
             return
-        rows = self.database.execute("SELECT number, key, tokens FROM passages ORDER BY number").fetchall()
+        rows = self.database.execute("SELECT number, key, tokens, file FROM passages ORDER BY number")
+        rows = [row for *row, file in rows if self.files is None or file in self.files]
         self.numbers, self.keys = [number for number, *_ in rows], [key for _, key, _ in rows]
         vectors = dict(self.database.execute("SELECT key, vector FROM vectors"))
         kept = {key: vectors[key] for key in self.keys if key in vectors}
@@ -172,13 +174,16 @@ class Index:
             self.keep("tokens", {token: known[token] for token in new})
         return known
 
-    def update(self, files: Sequence[str], read: Callable[[str], Iterable[Document]]) -> Iterator[tuple[int, int]]:
+    def update(
+        self, files: Sequence[str], read: Callable[[str], Iterable[Document]], others: Sequence[str] = ()
+    ) -> Iterator[tuple[int, int]]:
         """
         Index files that have changed, and forget those that are gone.
 
         Args:
-            files: all files.
+            files: all files, or those to search.
             read: reads one, or raises a SkippedFile or an OSError.
+            others: all files, if only some are to be searched.
 
         Yields:
             After some files, how many bytes of changed files have been indexed, and how many there are.
@@ -186,8 +191,12 @@ class Index:
         known = dict(self.database.execute("SELECT file, state FROM files"))
         states = {os.fsencode(file): (file, state_or_none(file)) for file in files}
         changed = deque((name, *x) for name, x in states.items() if known.get(name) != json.dumps(x[1]))
-        gone = known.keys() - states.keys()
+        gone = known.keys() - states.keys() - {*map(os.fsencode, others)}
+        chosen = {*states} if others else None
+        if chosen != self.files:
+            self.files, self.version = chosen, None
         if not changed and not gone:
+            self.load()
             return
         every, done = sum(state[0] if state else 0 for *_, state in changed), 0
         try:
@@ -246,7 +255,7 @@ class Index:
     def faults(self) -> list[tuple[str, str]]:
         """Return the files that could not be read, and why."""
         rows = self.database.execute("SELECT file, fault FROM files WHERE fault IS NOT NULL ORDER BY file")
-        return [(os.fsdecode(file), fault) for file, fault in rows]
+        return [(os.fsdecode(file), fault) for file, fault in rows if self.files is None or file in self.files]
 
     def passages(self) -> tuple[int, int]:
         """Return how many passages the encoder has read, and how many there are."""

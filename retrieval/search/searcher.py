@@ -110,11 +110,13 @@ class Searcher:
         """
         clock = Clock(request["seconds"])
         files, read, skipped, root = find_files(request)
+        is_part = request["package"] is None and any(patterns_of(request))
+        others = files_of_folder(request["folder"]).files if is_part else []
         index = self.index_of(request)
         if index.note:
             yield {"message": index.note}
             index.note = None
-        yield from clock.run(index.update(files, read), "Indexing")
+        yield from clock.run(index.update(files, read, others), "Indexing")
         index.load()
         if words := skipped_in_words(skipped + index.faults()):
             yield {"message": words}
@@ -138,7 +140,7 @@ class Searcher:
     def index_of(self, request: dict) -> Index:
         """Return the index of the folder or the package of a request. The first time, load the encoder."""
         source = request["folder"] if request["package"] is None else f"package {request['package']}"
-        about = repr((source, patterns_of(request), self.model, self.files, READING))
+        about = repr((source, self.model, self.files, READING))
         name = hashlib.sha256(about.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         path = Path(request["cache_dir"]) / f"{name}.sqlite"
         if self.encoder is None:

@@ -61,6 +61,19 @@ def places(found: dict) -> list[str]:
     return [answer["place"] for answer in found["answers"]]
 
 
+def test_a_part_of_a_folder_is_searched_by_the_same_index(bag, folder, capsys):
+    """Nothing is indexed or read again, and the rest of the index stays."""
+    whole = run(capsys, folder, "delete", "--read_all")
+    part = run(capsys, folder, "delete", "--include", "*.py")
+    assert {place.split(":")[0] for place in places(part)} == {"tool.py"} < {x.split(":")[0] for x in places(whole)}
+    assert 0 < part["passages"] == part["read"] < whole["passages"]
+    again = run(capsys, folder, "delete")
+    assert (again["passages"], again["read"]) == (whole["passages"], whole["read"])
+    assert len(list((folder.parent / "cache").glob("*.sqlite"))) == 1
+    (folder / "tool.py").unlink()
+    assert run(capsys, folder, "delete", "--exclude", "*.py")["passages"] == whole["passages"] - part["passages"]
+
+
 def test_files_as_people_have_them(bag, folder, capsys):
     """Latin-1, binary under the name of a text, links out of the folder, lines of 100 kB and megabytes of text."""
     (folder / "latin.txt").write_bytes("Où est le café, près de la gare".encode("latin-1"))
