@@ -150,8 +150,7 @@ def gain(ranking: Sequence[bytes], answer: bytes | None) -> float:
 def rankings(index: Index, query: str, of_query: np.ndarray) -> Iterator[tuple[str, list[bytes], float | None]]:
     """For each way to search its name, the ranking, and the CPU seconds that it took besides the encoder's."""
     begin = time.process_time()
-    row_of = {number: row for row, number in enumerate(index.numbers)}
-    by_words = [row_of[number] for number in index.by_words(query)]
+    by_words = index.by_words(query)
     yield "BM25", [index.keys[row] for row in by_words], time.process_time() - begin
     begin = time.process_time()
     by_tokens = index.by_tokens(query)

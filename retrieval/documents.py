@@ -16,7 +16,7 @@ from modeling_lion import split_passages
 from .docstrings import docstrings, module_name, python_files, split_paragraphs
 from .formats.junk import PROSE, check_text
 from .formats.readers import PACKED, is_code, sections_of
-from .formats.section import HEADINGS, Section, SkippedFile, decode, is_binary
+from .formats.section import HEADINGS, Section, SkippedFile, decode, is_binary, with_heading
 from .passages import LONGEST, behind_spaces
 
 
@@ -127,11 +127,12 @@ def headings_of(text: str, is_rst: bool) -> list[tuple[int, int, int, str]]:
 
 def heading_paths(text: str, title: str, spans: Sequence[tuple[int, int]], is_rst: bool) -> Iterator[str]:
     """Yield, for each passage, the title and the headings above its text, those included with which it begins."""
-    headings, path = deque(headings_of(text, is_rst)), []
+    headings = deque(headings_of(text, is_rst))
+    path: list[tuple[int, str]] = []
     for first, _ in spans:
         while headings and headings[0][0] <= first:
             _, end, level, words = headings.popleft()
-            path = [*(above for above in path if above[0] < level), (level, words)]
+            path = with_heading(path, level, words)
             first = max(first, behind_spaces(text, end))
         words = [words for _, words in path]
         yield HEADINGS.join(words if words[:1] == [title] else [title, *words])

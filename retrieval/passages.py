@@ -22,10 +22,10 @@ from transformers.utils import logging
 from modeling_lion.linearized.config import LinearizedConfig, is_lion
 from modeling_lion.linearized.model_inputs import longest_text
 
+from .formats.section import LONGEST, SHORTEST
+
 
 Spans = Sequence[tuple[int, int]]
-# Length of a passage in characters: shorter paragraphs are joined, longer ones are cut.
-SHORTEST, LONGEST = 500, 1500
 # Short documents are packed into rows of up to this many tokens. Longer rows exceed a CPU's caches and are slower.
 PACKED_TOKENS = 2048
 

@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Iterator
 
-from .section import HEADINGS, LONGEST, SHORTEST, Section, SkippedFile, decode
+from .section import HEADINGS, LONGEST, SHORTEST, Section, SkippedFile, decode, with_heading
 
 
 Definition = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -75,7 +75,7 @@ def read_latex(data: bytes, file: str) -> Iterator[Section]:
     ]
     for (start, level, heading), (end, *_) in zip(borders, [*borders[1:], (len(text), 0, "")], strict=True):
         if level:
-            path = [*(above for above in path if above[0] < level), (level, heading)]
+            path = with_heading(path, level, heading)
         first = 1 + text.count("\n", 0, start)
         name = HEADINGS.join(heading for _, heading in path) or None
         yield from sections_of_lines(text[start:end].split("\n"), first, name)

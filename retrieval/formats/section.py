@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What readers yield, and why a file is skipped."""
+"""Sections, which readers yield, and the error for files that are skipped."""
 
 import codecs
 import re
@@ -11,7 +11,8 @@ from typing import NamedTuple
 # Control bytes that text files do not have. White space and the escape character (colours) are allowed.
 CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 HEADINGS = " > "  # between headings
-SHORTEST, LONGEST = 500, 1500  # characters: rows and lines are joined up to the first, and never beyond the second
+# Length of a passage in characters: shorter paragraphs, rows and lines are joined, longer paragraphs are cut.
+SHORTEST, LONGEST = 500, 1500
 
 
 class Section(NamedTuple):
@@ -68,6 +69,11 @@ def decode(data: bytes, file: str | Path) -> str:
     raise SkippedFile("no text", f"{Path(file).name} is no text: give text files, such as .txt, .md or .py.")
 
 
+def with_heading(path: list[tuple[int, str]], level: int, heading: str) -> list[tuple[int, str]]:
+    """Return the levels and words of headings above a place once a further one follows: it ends those of its level."""
+    return [*(above for above in path if above[0] < level), (level, heading)]
+
+
 def under_headings(blocks: Iterable[tuple[int, str]]) -> Iterator[Section]:
     """
     Join blocks of text into one section for each heading, whose place and name are the headings above.
@@ -86,7 +92,7 @@ def under_headings(blocks: Iterable[tuple[int, str]]) -> Iterator[Section]:
     for level, text in blocks:
         if level and text.strip():
             yield from section()
-            path = [*(above for above in path if above[0] < level), (level, " ".join(text.split()))]
+            path = with_heading(path, level, " ".join(text.split()))
             texts = []
         elif text.strip():
             texts.append(text)

@@ -42,7 +42,7 @@ def read_csv(data: bytes, file: str) -> Iterator[Section]:
 def rows_of(rows: Any, names: list[str], first: list[str]) -> Iterator[tuple[int, str]]:
     """Yield the first line and the text of each row of a reader of `csv`."""
     if names:
-        yield 1, " | ".join(first)
+        yield 1, on_one_line(" | ".join(first))
     end = rows.line_num
     for row in rows:
         if names:
@@ -50,45 +50,40 @@ def rows_of(rows: Any, names: list[str], first: list[str]) -> Iterator[tuple[int
         else:
             named = zip(first, row, strict=False)
             text = "; ".join(f"{name}: {cell}" for name, cell in named if cell.strip())
-        yield end + 1, text
+        yield end + 1, on_one_line(text)
         end = rows.line_num
 
 
-def joined(lines: Iterable[tuple[int, str]]) -> Iterator[Section]:
-    """Join the texts of lines that follow each other into sections of at least `SHORTEST` characters."""
+def joined(parts: Iterable[tuple[int | str, str]]) -> Iterator[Section]:
+    """Join texts, at places, into sections of at least `SHORTEST` characters. Lines are joined if none is between."""
     texts: list[str] = []
-    begin = size = 0
-    for line, text in lines:
-        text = " ".join(text.split())
-        if texts and (size >= SHORTEST or size + len(text) > LONGEST or line != begin + len(texts)):
+    begin: int | str = 0
+    size = 0
+    for place, text in parts:
+        has_gap = isinstance(begin, int) and place != begin + len(texts)
+        if texts and (size >= SHORTEST or size + len(text) > LONGEST or has_gap):
             yield Section("\n".join(texts), begin)
             texts, size = [], 0
-        begin = begin if texts else line
+        begin = begin if texts else place
         texts.append(text)
         size += len(text)
     if texts:
         yield Section("\n".join(texts), begin)
 
 
+def on_one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
 def read_jsonl(data: bytes, file: str) -> Iterator[Section]:
     """Yield the values in lines of JSON, several short ones at once."""
     lines = enumerate(decode(data, file).split("\n"), 1)
-    return joined((n, flat(json.loads(line))) for n, line in lines if line.strip())
+    return joined((n, on_one_line(flat(json.loads(line)))) for n, line in lines if line.strip())
 
 
 def read_json(data: bytes, file: str) -> Iterator[Section]:
     """Yield the values of a file of JSON, several short ones at once. Their places are paths, as `users[3].name`."""
-    texts: list[str] = []
-    place, size = "", 0
-    for path, text in pieces(json.loads(decode(data, file)), ""):
-        if texts and (size >= SHORTEST or size + len(text) > LONGEST):
-            yield Section("\n".join(texts), place)
-            texts, size = [], 0
-        place = place if texts else path
-        texts.append(text)
-        size += len(text)
-    if texts:
-        yield Section("\n".join(texts), place)
+    return joined(pieces(json.loads(decode(data, file)), ""))
 
 
 def pieces(value: Any, path: str) -> Iterator[tuple[str, str]]:

@@ -155,7 +155,8 @@ class Index:
             return
         rows = self.database.execute("SELECT number, key, tokens, file FROM passages ORDER BY number")
         rows = [row for *row, file in rows if self.files is None or file in self.files]
-        self.numbers, self.keys = [number for number, *_ in rows], [key for _, key, _ in rows]
+        self.row_of = {number: row for row, (number, *_) in enumerate(rows)}
+        self.keys = [key for _, key, _ in rows]
         vectors = dict(self.database.execute("SELECT key, vector FROM vectors"))
         kept = {key: vectors[key] for key in self.keys if key in vectors}
         self.vectors = {key: torch.frombuffer(bytearray(x), dtype=torch.float32) for key, x in kept.items()}
@@ -175,7 +176,7 @@ class Index:
         return known
 
     def update(
-        self, files: Sequence[str], read: Callable[[str], Iterable[Document]], others: Sequence[str] = ()
+        self, files: Sequence[str], read: Callable[[str], Iterable[Document]], is_part: bool = False
     ) -> Iterator[tuple[int, int]]:
         """
         Index files that have changed, and forget those that are gone.
@@ -183,7 +184,7 @@ class Index:
         Args:
             files: all files, or those to search.
             read: reads one, or raises a SkippedFile or an OSError.
-            others: all files, if only some are to be searched.
+            is_part: whether these are some of the files, and only they are to be searched. Others stay in the index.
 
         Yields:
             After some files, how many bytes of changed files have been indexed, and how many there are.
@@ -191,8 +192,8 @@ class Index:
         known = dict(self.database.execute("SELECT file, state FROM files"))
         states = {os.fsencode(file): (file, state_or_none(file)) for file in files}
         changed = deque((name, *x) for name, x in states.items() if known.get(name) != json.dumps(x[1]))
-        gone = known.keys() - states.keys() - {*map(os.fsencode, others)}
-        chosen = {*states} if others else None
+        gone = set() if is_part else known.keys() - states.keys()
+        chosen = {*states} if is_part else None
         if chosen != self.files:
             self.files, self.version = chosen, None
         if not changed and not gone:
@@ -266,17 +267,16 @@ class Index:
         Return the keys of the passages that are most likely to answer a query, best first, of all passages: by BM25
         and by the vectors of their tokens.
         """
-        row_of = {number: row for row, number in enumerate(self.numbers)}
-        by_words = [row_of[number] for number in self.by_words(query) if number in row_of]
-        best = dict.fromkeys(self.keys[row] for row in fused(by_words, self.by_tokens(query)))
+        best = dict.fromkeys(self.keys[row] for row in fused(self.by_words(query), self.by_tokens(query)))
         return list(best)[:count]
 
     def by_words(self, query: str) -> list[int]:
-        """Return the numbers of the passages with words of a query, the best by BM25 first."""
+        """Return the rows of the passages with words of a query, the best by BM25 first."""
         words = dict.fromkeys(WORD.findall(without_surrogates(query)))
         wanted = " OR ".join(f'"{word}"' for word in words)
         statement = "SELECT rowid FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?"
-        return [n for (n,) in self.database.execute(statement, (wanted, LISTED))] if words else []
+        found = self.database.execute(statement, (wanted, LISTED)) if words else ()
+        return [self.row_of[number] for (number,) in found if number in self.row_of]
 
     def by_tokens(self, query: str) -> list[int]:
         """Return the rows of the passages whose tokens are nearest to those of a query."""

@@ -111,12 +111,11 @@ class Searcher:
         clock = Clock(request["seconds"])
         files, read, skipped, root = find_files(request)
         is_part = request["package"] is None and any(patterns_of(request))
-        others = files_of_folder(request["folder"]).files if is_part else []
         index = self.index_of(request)
         if index.note:
             yield {"message": index.note}
             index.note = None
-        yield from clock.run(index.update(files, read, others), "Indexing")
+        yield from clock.run(index.update(files, read, is_part), "Indexing")
         index.load()
         if words := skipped_in_words(skipped + index.faults()):
             yield {"message": words}
