@@ -43,7 +43,10 @@ CONTESTANTS = (
     "LION-S♮",
     "LION",
     "LION-Delta",
+    "local mean",
+    "GLA",
     "Hydra",
+    "two Mamba-2",
     "Vim",
 )
 HELD_OUT = 5_000  # images for validation

@@ -60,7 +60,7 @@ MODELS: dict[str, tuple[str, Callable[[int], dict]]] = {
         lambda layers: last_layer_full(layers) | {"rope_parameters": None},
     ),
     "softmax (rotary)": ("softmax (rotary)", lambda layers: AS_RECOMMENDED),
-    "Hydra": ("Hydra", lambda layers: AS_RECOMMENDED),
+    "two Mamba-2": ("two Mamba-2", lambda layers: AS_RECOMMENDED),
     "windows alone": (
         "softmax (rotary)",
         lambda layers: (

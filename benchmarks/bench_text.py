@@ -46,7 +46,10 @@ from transformers import AutoTokenizer
 from modeling_lion import LionForMaskedLM, LionForSequenceClassification
 
 
-CONTESTANTS = ("softmax", "softmax (rotary)", "LION-LIT", "LION-D", "LION-S", "LION", "LION-Delta", "Hydra")
+CONTESTANTS = (
+    *("softmax (rotary)", "softmax", "LION-LIT", "LION-D", "LION-S", "LION", "LION-Delta", "local mean", "GLA"),
+    *("Hydra", "two Mamba-2"),
+)
 # Trials. Learning rates are higher than for images, since trainings are short.
 PRE_TRAINING = (*TRIALS, {"initializer_range": 0.1, "rate": 4.0})
 FINE_TUNING = ({}, {"rate": 2.0}, {"rate": 4.0}, {"rate": 8.0})

@@ -4,7 +4,7 @@ The protocol of `bench_search.py` as data: its contestants, and what is tried fo
 eight trials, fixed before they were run.
 
 A trial is fields of `LionConfig` that replace those of the contestant. `rate` multiplies the learning rate, and
-`fan_in` gives the mixers of Hydra and Vim the initial weights of their authors; `norm_type` replaces all norms. The
+`fan_in` gives the mixers of two Mamba-2 and Vim the initial weights of their authors; `norm_type` replaces all norms. The
 first trial changes nothing.
 """
 
@@ -13,7 +13,7 @@ SEARCH_SEED = 0
 SEEDS = (1, 2, 3)  # of the choice: the seed that chose does not count
 CONTESTANTS = (
     *("softmax", "LION", "LION-Delta", "LION-Delta, two key heads", "LION, one key head", "LION, last layer full"),
-    *("Hydra", "Vim"),
+    *("two Mamba-2", "Vim", "Hydra", "GLA", "local mean"),
 )
 
 RATES = ({}, {"rate": 2.0}, {"rate": 4.0})
@@ -27,8 +27,11 @@ OWN: dict[str, tuple[dict, dict]] = {
     "LION-Delta, two key heads": ({"num_key_heads": 1}, {"feature_map": "identity"}),
     "LION, one key head": ({"num_key_heads": 2}, {"normalization": "none"}),
     "LION, last layer full": ({"num_attention_heads": 2}, {"rope_parameters": None}),
-    "Hydra": ({"num_attention_heads": 2}, {"fan_in": True}),
+    "two Mamba-2": ({"num_attention_heads": 2}, {"fan_in": True}),
     "Vim": ({"rate": 0.5}, {"fan_in": True}),  # its mixer has no heads
+    "Hydra": ({"num_attention_heads": 2}, {"hydra_state": 32}),
+    "GLA": ({"num_attention_heads": 2}, {"rate": 0.5}),
+    "local mean": ({"neighbours": 1}, {"neighbours": 7}),
 }
 
 
