@@ -15,7 +15,7 @@ import numpy as np
 import run_mlm
 import torch
 from measure import RESULTS, read_rows
-import peers.gla, peers.hydra, peers.neighbours  # noqa: E401, F401 (which register mixers)
+from peers import gla, hydra, listed_decays, neighbours  # noqa: F401 (which register mixers)
 from peers.auto_classes import peer_class
 from peers.mamba import MAMBA_PEERS, BidirectionalMamba
 from reports.names import COLORS
@@ -76,7 +76,8 @@ class Experiment:
         longer: evaluate examples of so many times the `length` of the task, too.
         variant: fields of `LionConfig` that replace those of every model, and the `TRAINING_FIELDS` that are not as in
             the experiments of a scale.
-        fan_in: initial weights of two Mamba-2 and Vim as their authors have them (`use_fan_in`), not those of transformers.
+        fan_in: initial weights of two Mamba-2 and Vim as their authors have them (`use_fan_in`), not those of
+            transformers.
         rms_norm: norms are RMSNorms (`use_rms_norm`).
     """
 

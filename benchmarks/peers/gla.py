@@ -1,10 +1,11 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Gated linear attention (GLA, Yang et al., arXiv 2312.06635) as an encoder: half of the heads read forward, half backward.
+Gated linear attention (GLA, Yang et al., arXiv 2312.06635) as an encoder: half of the heads read forward, half
+backward.
 
-Each channel of the keys has a decay of its own, which no log decay of `lion_attention` can say. As in the paper, decays
-come from a projection through 16 dimensions, λ = sigmoid(z)^(1/16), the output of each head is normalised (RMS, without
-weights), and a gate SiLU(W x + b) multiplies it. Queries and keys have no feature map, and nothing is divided.
+Each channel of the keys has a decay of its own, which no log decay of `lion_attention` can say. As in the paper,
+decays come from a projection through 16 dimensions, λ = sigmoid(z)^(1/16), the output of each head is normalised (RMS,
+without weights), and a gate SiLU(W x + b) multiplies it. Queries and keys have no feature map, and nothing is divided.
 """
 
 import torch

@@ -78,7 +78,7 @@ def quasiseparable(x: Tensor, B: Tensor, C: Tensor, step: Tensor, log_decay: Ten
     batch, length, heads, _ = x.shape
     # Heads of LION that read one way do so alternately: (batch, length, heads, directions, ...) becomes a head each.
     by_head = lambda y: y.flatten(2, 3).transpose(1, 2)
-    value = by_head((x.unsqueeze(3) * step.transpose(2, 3).unsqueeze(-1)))
+    value = by_head(x.unsqueeze(3) * step.transpose(2, 3).unsqueeze(-1))
     query, key = (by_head(y.unsqueeze(2).expand(-1, -1, heads, -1, -1)) for y in (C, B))
     # LION's log decays are of the step from a token to the next one; these are of the step to a token.
     forward = by_head(log_decay[:, :, 0].unsqueeze(3).expand(-1, -1, -1, 2)).roll(-1, 2)

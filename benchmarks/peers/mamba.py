@@ -1,8 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
 Two Mamba-2, and a stand-in for Vim (Zhu et al., 2024), as peers: bidirectional encoders made of transformers' own
-Mamba2 and Mamba mixers, in the backbone of LION, so that nothing but the mixer differs. (peers/hydra.py has Hydra, which
-is one mixer.)
+Mamba2 and Mamba mixers, in the backbone of LION, so that nothing but the mixer differs. (peers/hydra.py has Hydra,
+which is one mixer.)
 
 What differs from Vim's paper: there, a block is a mixer alone, with one input projection for both directions, whose
 results are added before one output projection. Here, each direction is a whole mixer with `expand=1`, the results are

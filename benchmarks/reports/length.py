@@ -21,7 +21,8 @@ LINES = {
     "LION-Delta": COLORS["LION-Delta"],
     **VARIANTS,
     "softmax (rotary)": COLORS["softmax"],
-    "two Mamba-2": COLORS["two Mamba-2"],
+    "LION-LIT (rotary)": COLORS["LION-LIT"],
+    **{name: COLORS[name] for name in ("LION-D", "LION-S", "local mean", "GLA", "Hydra", "two Mamba-2", "Vim")},
 }
 LINES |= {"windows alone": "#b5977a"}
 # Those that the picture leaves out: three that guess, and a hybrid that is level with the one without positions.
