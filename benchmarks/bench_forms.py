@@ -3,7 +3,7 @@
 What the three forms of the paper cost: time and memory of the parallel form, of the recurrent form, and of chunks of
 several sizes between them, which pass states as Mamba-2 does, or are those of the published loop.
 
-    python benchmarks/bench_forms.py            # ten minutes of a CPU core
+    python benchmarks/bench_forms.py            # a quarter of an hour of a CPU core
     python benchmarks/bench_forms.py --quick    # to 512 tokens
 
 All are plain PyTorch (attention/plain.py), which computes each form as it is written: kernels for a CPU or a GPU
@@ -34,7 +34,7 @@ from modeling_lion.attention.lion_attention import PLAIN_BODIES
 from modeling_lion.attention.plain import run_plain
 
 
-LENGTHS = (1024, 2048)
+LENGTHS = (1024, 2048, 4096)
 CHUNKS = (16, 64, 256, 1024)
 CHUNKED = ("chunk", "pairs", "keys")
 

@@ -79,8 +79,7 @@ def test_discs_lie_on_one_curve_or_on_two(generated, fields, monkeypatch):
     )
     monkeypatch.setattr("tasks.generated.pathfinder.split_of", lambda content: "train")
     labels = []
-    for row in rows(task, "train", 30):
-        curves, (first, second) = drawn[-1]
+    for row, (curves, (first, second)) in zip(rows(task, "train", 30), drawn, strict=True):
         ends = [{tuple(curve[0, 0]), tuple(curve[-1, 1])} for curve in curves]
         on = [{n for n, of_curve in enumerate(ends) if tuple(disc) in of_curve} for disc in (first, second)]
         assert row["labels"] == [int(on[0] == on[1])] and on[0] | on[1] <= {0, 1} and tuple(first) != tuple(second)
