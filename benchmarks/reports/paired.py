@@ -46,7 +46,7 @@ def cell(name: str, scores: Scores, reference: str, mark: str = "") -> str:
     found = difference(scores[name], scores.get(reference, {})) if name != reference else None
     if found is None:
         return text
-    mean, low, high = (f"{0.0 if round(x, 1) == 0 else x:+.1f}".replace("-", "−") for x in found)
+    mean, low, high = (f"{x:+.1f}".replace("-", "−") for x in found)  # −0.0 says on which side of 0 an end is
     return f"{text}; {mean} [{low}, {high}]"
 
 
