@@ -1,9 +1,9 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Hydra, to compare with: the matrix of its paper, and the contract of a mixer."""
+"""Hydra, to compare with: the matrix of its paper, and the contract of a mixer. Initial decays of the listing."""
 
 import pytest
 import torch
-from peers import gla, hydra, neighbours  # noqa: F401 (which register mixers)
+from peers import gla, hydra, listed_decays, neighbours  # noqa: F401 (which register mixers)
 from torch.nn import functional as F
 from transformers import AutoModel
 
@@ -97,6 +97,21 @@ def test_saved_and_loaded(tmp_path):
     assert (tmp_path / "hydra.py").is_file()
     loaded = AutoModel.from_pretrained(tmp_path).eval()
     assert loaded.config.hydra_state == 5 and torch.equal(loaded(ids)[0], model(ids)[0])
+
+
+@pytest.mark.parametrize("mixer", ["decay", "selective"])
+def test_models_with_listed_decays_differ_in_initial_values_only(mixer, equal):
+    sizes = SIZES | {"hidden_size": 256, "num_attention_heads": 64}
+    listed, ours = (LionModel(LionConfig(mixer_type=x, vocab_size=50, **sizes)) for x in (f"{mixer}_listed", mixer))
+    if mixer == "decay":
+        logits = torch.cat([layer.attention.mixer.decay.bias for layer in listed.layers])  # 128 numbers
+        assert abs(logits.mean()) < 4 / 128**0.5 and abs(logits.std() - 1) < 4 / 256**0.5
+    else:
+        gate, bound = listed.layers[0].attention.mixer.decay_proj, 256**-0.5
+        assert 0.99 * bound < gate.weight.abs().max() <= bound and 0.8 * bound < gate.bias.abs().max() <= bound
+    listed.load_state_dict(ours.state_dict())
+    ids = torch.randint(1, 50, (1, 20))
+    equal(listed.double().eval()(ids).last_hidden_state, ours.double().eval()(ids).last_hidden_state)
 
 
 def test_gla_needs_pairs_of_heads():

@@ -299,7 +299,7 @@ def test_runs_of_a_sweep_are_files(text_files, tmp_path, monkeypatch):
     (block,) = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "pretrain.md", "exec"), {})
-    files = sorted((tmp_path / "runs").glob("*.yaml"))
+    files = sorted(tmp_path.glob("run-*.yaml"))
     runs = [yaml.safe_load(path.read_text()) for path in files]
     assert len({run["learning_rate"] for run in runs}) == 8 and all(
         5e-4 <= run["learning_rate"] <= 5e-3 for run in runs
