@@ -11,7 +11,8 @@ The paper's road for texts, in small: masked language modeling of manuals, then 
 
 tasks/real_data.py fetches and describes the data. Every training is a call of examples/run_mlm.py or run_glue.py, with
 one tokenizer for all. BERT is softmax attention with learnt positions ("softmax") or rotary ones, the reference of the
-table, in the backbone of the others. All have norms before each block, and an MLP whose width makes parameters equal within 2 %.
+table, in the backbone of the others. All have norms before each block, and an MLP whose width makes parameters equal
+within 2 %.
 
 The protocol is in rate_search.py; here, masked language modeling has five trials. Of a fine-tuning, whose weights are
 there, four learning rates are searched. It starts from the model that the contestant has of this seed and stage: a
