@@ -382,21 +382,8 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
         """Names of the hidden states before the first layer and after each layer."""
         return ["stem", *(f"stage{n}" for n in range(1, self.num_hidden_layers + 1))]
 
-    @property
-    def mixer_is_linear(self) -> bool:
-        """Whether `mixer_type` is a kind of linear attention."""
-        return find_mixer(self.mixer_type).is_linear
-
     def layer_type(self, layer_idx: int) -> str:
-        """
-        The type of a layer.
-
-        Args:
-            layer_idx: index of the layer, from 0 on.
-
-        Returns:
-            `"linear_attention"`, `"sliding_attention"` or `"full_attention"`.
-        """
+        """The type of a layer: `"linear_attention"`, `"sliding_attention"` or `"full_attention"`."""
         if self.layer_types:
             return self.layer_types[layer_idx]
         return "full_attention" if find_mixer(self.mixer_type).is_softmax else "linear_attention"
@@ -408,13 +395,12 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
 
     @property
     def layer_types_in_use(self) -> set[str]:
-        """The types of all layers."""
         return set(self.layer_types or [self.layer_type(0)])
 
     @property
     def has_linear_layers(self) -> bool:
         """Whether any layer computes linear attention, with LION's kernels."""
-        return "linear_attention" in self.layer_types_in_use and self.mixer_is_linear
+        return "linear_attention" in self.layer_types_in_use and find_mixer(self.mixer_type).is_linear
 
     @property
     def has_softmax_layers(self) -> bool:
@@ -457,9 +443,7 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
 
     @property
     def num_scans(self) -> int:
-        """
-        Number of orders in which a linear layer scans tokens: 2 for a snake and its transpose, otherwise 1.
-        """
+        """Number of orders in which a linear layer scans tokens: 2 for a snake and its transpose, otherwise 1."""
         is_one_directional = self.has_linear_layers and self.head_directions == "alternate"
         sees_order = self.has_decays or is_one_directional
         return 2 if self.patch_order != "raster" and sees_order else 1

@@ -9,8 +9,6 @@ from .registry import find_feature_map, find_mixer
 
 
 class ProcessPlans(ConfigPart):
-    """The plans of `LionConfig`."""
-
     @property
     def base_model_tp_plan(self) -> dict[str, str]:
         """

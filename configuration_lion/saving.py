@@ -33,8 +33,6 @@ AUTO_MODELS = {
 
 
 class SavedWithCode(ConfigPart):
-    """Saves a configuration with the code that loads it."""
-
     # Writes the code of the model into a folder; `None` in code that was itself loaded from such a folder.
     write_code: ClassVar[Callable | None] = None
 

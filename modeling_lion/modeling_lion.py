@@ -45,7 +45,6 @@ from configuration_lion.registry import find_mixer
 from .attention.implementation_names import (
     SupportsSoftmax,
     attention_names,
-    check_softmax_attention,
     name_of_form,
     name_of_softmax_attention,
 )
@@ -170,7 +169,6 @@ class LionLayer(GradientCheckpointingLayer):
         return [part for whole in wholes for part in whole.children() if part not in wholes]
 
     def normed(self, hidden_states: Tensor) -> Tensor:
-        """The input of attention."""
         return self.attention_norm(hidden_states) if self.is_pre_norm else hidden_states
 
     def feed_forward(self, hidden_states: Tensor) -> Tensor:
@@ -225,7 +223,11 @@ class LionPreTrainedModel(PretrainedOverrides, SequenceParallelModel, PreTrained
         requested_attention = name_of_softmax_attention(requested_attention, self.config)
         chosen = super().get_correct_attn_implementation(requested_attention, is_init_check)
         possible = mixer_class(self.config, "full_attention").attention_functions
-        check_softmax_attention(chosen, self.config, possible)
+        if possible is not None and chosen not in possible:
+            raise ValueError(
+                f"`attn_implementation={chosen!r}` cannot compute `mixer_type` {self.config.mixer_type!r}: use one of "
+                f"{', '.join(possible)}."
+            )
         return chosen
 
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Module:
@@ -641,12 +643,15 @@ class LionForMultipleChoice(LionTextClassifier):
         )
 
 
-@auto_docstring(custom_intro="LION with a classification head on one vector for each image.")
-class LionForImageClassification(LionPreTrainedModel):
-    main_input_name = "pixel_values"
-    input_modalities = ("image",)
-    _modalities = ("image",)
+class LionImageModel(LionPreTrainedModel):
+    """The base of the image models with a head."""
 
+    main_input_name = "pixel_values"
+    input_modalities = _modalities = ("image",)
+
+
+@auto_docstring(custom_intro="LION with a classification head on one vector for each image.")
+class LionForImageClassification(LionImageModel):
     def __init__(self, config: LionConfig):
         super().__init__(config)
         self.num_labels = config.num_labels
@@ -683,13 +688,8 @@ class LionForImageClassification(LionPreTrainedModel):
 
 
 @auto_docstring(custom_intro="LION with a linear decoder to pixels, for masked image modeling (SimMIM).")
-class LionForMaskedImageModeling(LionPreTrainedModel):
-    main_input_name = "pixel_values"
-    input_modalities = ("image",)
-    _modalities = ("image",)
-
-    # The loss is a mean over the batch, which the Trainer has to divide when it accumulates gradients.
-    accepts_loss_kwargs = False
+class LionForMaskedImageModeling(LionImageModel):
+    accepts_loss_kwargs = False  # as LionForMultipleChoice
 
     def __init__(self, config: LionConfig):
         super().__init__(config)
@@ -744,11 +744,7 @@ def patch_maps(config: PreTrainedConfig, tokens: Tensor, pixel_values: Tensor) -
 
 
 @auto_docstring(custom_intro="LION as a backbone: feature maps from the hidden states of chosen layers.")
-class LionBackbone(BackboneMixin, LionPreTrainedModel):
-    main_input_name = "pixel_values"
-    input_modalities = ("image",)
-    _modalities = ("image",)
-
+class LionBackbone(BackboneMixin, LionImageModel):
     def __init__(self, config: LionConfig):
         super().__init__(config)
         self.num_features = [config.hidden_size] * len(self.stage_names)
@@ -785,13 +781,8 @@ class LionBackbone(BackboneMixin, LionPreTrainedModel):
 
 
 @auto_docstring(custom_intro="LION with one linear layer on every patch, for semantic segmentation.")
-class LionForSemanticSegmentation(LionPreTrainedModel):
-    main_input_name = "pixel_values"
-    input_modalities = ("image",)
-    _modalities = ("image",)
-
-    # The loss is a mean over the batch, which the Trainer has to divide when it accumulates gradients.
-    accepts_loss_kwargs = False
+class LionForSemanticSegmentation(LionImageModel):
+    accepts_loss_kwargs = False  # as LionForMultipleChoice
 
     def __init__(self, config: LionConfig):
         super().__init__(config)

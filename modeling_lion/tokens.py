@@ -26,78 +26,62 @@ HIDDEN = -1e4
 
 
 @dataclass
-class Order:
-    """
-    An order in which the real tokens of every sequence are contiguous: leading padding first, then the real tokens,
-    then all other padding. Windows and convolutions, which see a few neighbours, use it to skip padded tokens.
-
-    Attributes:
-        order: the index of the token at each place, `(batch, length)`, int64.
-        place: the place of each token, the inverse of `order`, `(batch, length)`, int64.
-    """
-
-    order: Tensor
-    place: Tensor
-
-    @classmethod
-    def of(cls, is_real: Tensor | None, cu_seqlens: Tensor | None) -> "Order | None":
-        """
-        The order of tokens, or `None` if no padding is between real tokens of the same sequence. A graph, which cannot
-        read the mask, gets an order in any case, the identity without such padding. Arguments as in `Tokens`.
-        """
-        if is_real is None or is_readable(is_real) and not has_inner_padding(is_real, cu_seqlens):
-            return None
-        place = contiguous_places(is_real, cu_seqlens)
-        return cls(place.argsort(dim=1), place)
-
-
-@dataclass
 class Tokens:
     """
-    The tokens of rows `(batch, length)`.
-
     Attributes:
         is_real: False for padding, `(batch, length)`, bool; `None` if all are known to be real.
         cu_seqlens: borders of packed sequences, which do not see each other, `(num_sequences + 1,)`, int: from 0 to
             `length` if every row has the same borders, or from 0 to `batch * length`, counted through all rows. `None`
             for one sequence in each row.
         position_ids: positions of a text, `(batch or 1, length)`, int64.
-        order: `None` if no padding is between real tokens, and in models that need no neighbours.
+        order: the index of the token at each place, `(batch, length)`, int64, in an order in which the real tokens of
+            every sequence are contiguous: leading padding first, then the real tokens, then all other padding. Windows
+            and convolutions, which see a few neighbours, use it to skip padded tokens. `None` if no padding is between
+            real tokens, and in models that need no neighbours.
+        place: the place of each token, the inverse of `order`.
         row_lengths: the number of real tokens in each row, if `read_mask` could read it.
     """
 
     is_real: Tensor | None = None
     cu_seqlens: Tensor | None = None
     position_ids: Tensor | None = None
-    order: Order | None = None
+    order: Tensor | None = None
+    place: Tensor | None = None
     row_lengths: list[int] | None = None
 
     def with_order(self) -> "Tokens":
-        """The same tokens with their `order`."""
-        return replace(self, order=Order.of(self.is_real, self.cu_seqlens))
+        """
+        These tokens, with their `order` if padding is between real tokens of the same sequence. A graph, which cannot
+        read the mask, gets an order in any case, the identity without such padding.
+        """
+        is_real = self.is_real
+        if is_real is None or is_readable(is_real) and not has_inner_padding(is_real, self.cu_seqlens):
+            return self
+        place = contiguous_places(is_real, self.cu_seqlens)
+        return replace(self, order=place.argsort(dim=1), place=place)
 
     def contiguous(self) -> "Tokens":
         """These tokens after `reordered`."""
         if self.order is None:
             return self
-        return replace(self, is_real=self.reordered(self.is_real), order=None)
+        return replace(self, is_real=self.reordered(self.is_real), order=None, place=None)
 
     def rows(self, index: Tensor) -> "Tokens":
         """The rows of the batch with these indices, without borders."""
-        order = None if self.order is None else Order(self.order.order[index], self.order.place[index])
-        return Tokens(None if self.is_real is None else self.is_real[index], order=order)
+        is_real, order, place = (None if x is None else x[index] for x in (self.is_real, self.order, self.place))
+        return Tokens(is_real, order=order, place=place)
 
     def reordered(self, x: Tensor, dim: int = 1) -> Tensor:
         """Reorder `(batch, ..., length, ...)` along `dim` by `order`; differentiable."""
-        return x if self.order is None else take_tokens(x, self.order.order, dim)
+        return x if self.order is None else take_tokens(x, self.order, dim)
 
     def restored(self, x: Tensor, dim: int = 1) -> Tensor:
         """Undo `reordered`; differentiable."""
-        return x if self.order is None else take_tokens(x, self.order.place, dim)
+        return x if self.order is None else take_tokens(x, self.place, dim)
 
     def zero_padding(self, x: Tensor) -> Tensor:
         """Set padded tokens of `(batch, length, ...)` to 0."""
-        return x if self.is_real is None else x * over_channels(self.is_real, x)
+        return x if self.is_real is None else x * self.is_real.view(*x.shape[:2], *[1] * (x.dim() - 2)).to(x.dtype)
 
     def fold(self, key: Tensor, log_decay: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """
@@ -122,20 +106,17 @@ class Tokens:
         """
         length = like.shape[1]
         token = torch.arange(length, device=like.device).unsqueeze(0)
-        position = token if self.order is None else self.order.place
+        position = token if self.order is None else self.place
         return position if self.cu_seqlens is None else position + sequence_offsets(self.cu_seqlens, length, reach)
 
     def seen(self, like: Tensor, reach: int | None, queries: Tensor | slice = slice(None)) -> Tensor:
         """
-        Which keys each query sees: the real tokens of its sequence that are at most `reach` real tokens away.
+        Which keys each query sees, `(1 or batch, 1, queries, length)`, bool: the real tokens of its sequence that are
+        at most `reach` real tokens away; all of them if `reach` is `None`.
 
         Args:
             like: `(batch, length, ...)`, for its length and device.
-            reach: `None` for the whole sequence.
             queries: the tokens that are queries, as an index; all by default.
-
-        Returns:
-            `(1 or batch, 1, queries, length)`, bool.
         """
         reach = like.shape[1] if reach is None else reach
         position = self.window_positions(like, reach)
@@ -148,10 +129,7 @@ class Tokens:
         return sequence_of_each_token(self.cu_seqlens, like.shape[1])
 
     def sequence_lengths(self) -> Tensor:
-        """
-        For each token, the last position of a real token in its sequence plus 1: `(batch or 1, 1)`, or `(batch or 1,
-        length)` for packed sequences.
-        """
+        """The last position of a real token in the sequence of each token plus 1, `(batch or 1, 1 or length)`."""
         ends = self.position_ids + 1
         ends = ends if self.is_real is None else ends * self.is_real
         if self.cu_seqlens is None:
@@ -166,44 +144,17 @@ class Tokens:
             return False
         return int(self.cu_seqlens[-1]) != length
 
-    def sequences_as_rows(self, like: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def sequences_as_rows(self, like: Tensor, are_equal: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
         """
-        Split packed rows into one row per sequence, without inner padding. Each group has sequences of similar
-        lengths, since all of them are padded to the longest one.
+        Split packed rows into one row per sequence, without inner padding and without sequences that have no real
+        token. Each group has sequences of similar lengths, since all of them are padded to the longest one.
 
         Args:
             like: `(batch, length, ...)`, for its shape and device.
+            are_equal: whether each group has the sequences of one length, and so no padding.
 
         Yields:
             Indices of tokens, counted through all rows, and a mask of real tokens, `(sequences, longest)` each.
-        """
-        real, starts, lengths = self.real_by_sequence(like)
-        sizes = lengths.clamp(min=1).log2().ceil().long().where(lengths > 0, -1)
-        for size in sizes[sizes >= 0].unique().tolist():
-            some = (sizes == size).nonzero().flatten()
-            position = torch.arange(int(lengths[some].max()), device=like.device)
-            token = (starts[some].unsqueeze(1) + position).clamp(max=len(real) - 1)
-            yield real[token], position < lengths[some].unsqueeze(1)
-
-    def equal_sequences(self, like: Tensor) -> Iterator[Tensor]:
-        """
-        Split packed rows into one row per sequence, without padding. Each group has all sequences of one length; those
-        without real tokens are left out.
-
-        Args:
-            like: `(batch, length, ...)`, for its shape and device.
-
-        Yields:
-            Indices of tokens, counted through all rows, `(sequences, length)`.
-        """
-        real, starts, lengths = self.real_by_sequence(like)
-        for length in lengths[lengths > 0].unique().tolist():
-            yield real[starts[lengths == length].unsqueeze(1) + torch.arange(length, device=like.device)]
-
-    def real_by_sequence(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """
-        The indices of all real tokens, counted through all rows, and for each sequence of each row the number of real
-        tokens before it and in it, `(sequences,)` each.
         """
         batch, length = like.shape[:2]
         borders = torch.tensor([0, length]) if self.cu_seqlens is None else self.cu_seqlens
@@ -215,7 +166,13 @@ class Tokens:
         real = real if self.is_real is None else real[self.is_real.flatten()]
         sequence = torch.searchsorted(borders, real, right=True) - 1
         lengths = torch.bincount(sequence, minlength=len(borders) - 1)
-        return real, lengths.cumsum(0) - lengths, lengths
+        starts = lengths.cumsum(0) - lengths
+        sizes = lengths if are_equal else lengths.clamp(min=1).log2().ceil().long()
+        for size in sizes[lengths > 0].unique().tolist():
+            some = ((sizes == size) & (lengths > 0)).nonzero().flatten()
+            position = torch.arange(int(lengths[some].max()), device=like.device)
+            token = (starts[some].unsqueeze(1) + position).clamp(max=len(real) - 1)
+            yield real[token], position < lengths[some].unsqueeze(1)
 
     def in_one_row(self, batch: int) -> "Tokens":
         """These tokens with all rows concatenated to one, for borders that differ by row. Without an `order`."""
@@ -256,10 +213,8 @@ def read_text(
 
 def real_tokens(attention_mask: Tensor | None, inputs: Tensor) -> Tensor | None:
     """
-    The mask of real tokens, `(batch, length)`, bool, False for padding; `None` if all are known to be real.
-
-    Args:
-        inputs: `(batch, length, ...)`; the mask must match its shape.
+    `Tokens.is_real` from a mask, which must match the shape of `inputs`, `(batch, length, ...)`. Raises a ValueError
+    if it does not.
     """
     if attention_mask is None:
         return None
@@ -278,18 +233,12 @@ def real_tokens(attention_mask: Tensor | None, inputs: Tensor) -> Tensor | None:
 
 
 def may_pad(is_real: Tensor) -> bool:
-    """
-    Whether a mask may hide a token. On a CPU the mask is read. On an accelerator reading would stall, in a graph it
-    would fail: the result is then True.
-    """
+    """Whether a mask may hide a token: read on a CPU; True on an accelerator, where reading stalls, and in a graph."""
     return is_real.device.type != "cpu" or not is_readable(is_real) or not bool(is_real.all())
 
 
 def read_once(read: Callable[..., Tokens]) -> Callable[..., Tokens]:
-    """
-    Share the result of `read` among the layers of a call. The last result is kept and returned for the same mask
-    object in the same version; a copy of the mask is read anew.
-    """
+    """Share the last result of `read` among the layers of a call, for the same mask object in the same version."""
     last = threading.local()
 
     @wraps(read)
@@ -413,10 +362,7 @@ def check_borders(cu_seqlens: Tensor, length: int, batch: int = 1) -> None:
 def token_positions(tokens: Tokens, inputs: Tensor) -> Tensor:
     """
     Positions that count real tokens only and restart in every packed sequence (SPEC §4), `(batch or 1, length)`,
-    int64. A padded token has the position of the next real token.
-
-    Args:
-        inputs: `(batch, length, ...)`.
+    int64. A padded token has the position of the next real token. `inputs` are `(batch, length, ...)`.
     """
     is_real, (batch, length) = tokens.is_real, inputs.shape[:2]
     token = torch.arange(length, device=inputs.device)
@@ -452,14 +398,11 @@ def sequence_offsets(cu_seqlens: Tensor, length: int, reach: int) -> Tensor:
 
 def window_mask(query_position: Tensor, key_position: Tensor, reach: int, is_real: Tensor | None = None) -> Tensor:
     """
-    Which keys a query sees: the real tokens at most `reach` positions away.
+    Which keys a query sees, `(..., q, k)`, bool: the real tokens at most `reach` positions away.
 
     Args:
         query_position: `(..., q)`, int64; key_position: `(..., k)`. Positions include the `sequence_offsets`.
         is_real: False for padded keys, `(..., k)`, bool; `None` if all are real.
-
-    Returns:
-        `(..., q, k)`, bool.
     """
     seen = (query_position.unsqueeze(-1) - key_position.unsqueeze(-2)).abs() <= reach
     return seen if is_real is None else seen & is_real.unsqueeze(-2)
@@ -478,7 +421,7 @@ def has_inner_padding(is_real: Tensor, cu_seqlens: Tensor | None) -> bool:
 
 
 def contiguous_places(is_real: Tensor, cu_seqlens: Tensor | None) -> Tensor:
-    """The attribute `place` of `Order`; the identity without inner padding."""
+    """The attribute `place` of `Tokens`; the identity without inner padding."""
     length = is_real.shape[1]
     token = torch.arange(length, device=is_real.device)
     first, end = torch.zeros_like(token), torch.full_like(token, length)
@@ -504,8 +447,3 @@ def take_tokens(x: Tensor, index: Tensor, dim: int = 1) -> Tensor:
     shape = [batch, *[1] * (x.dim() - 1)]
     shape[dim] = length
     return x.gather(dim, index.view(shape).expand_as(x))
-
-
-def over_channels(is_real: Tensor, x: Tensor) -> Tensor:
-    """`is_real` in the dtype and with the dimensions of `x`, `(batch, length, 1, ...)`, to multiply `x` by it."""
-    return is_real.view(*is_real.shape, *[1] * (x.dim() - 2)).to(x.dtype)

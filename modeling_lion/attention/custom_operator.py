@@ -153,10 +153,7 @@ def attention_operator(
 
 
 class Operator:
-    """
-    An operator. If `is_direct`, it can be called without torch's dispatcher: as `compute` without gradients, as
-    `function` with them.
-    """
+    """An operator. If `is_direct`, it can also be called without torch's dispatcher, as `compute` or `function`."""
 
     def __init__(
         self,
@@ -189,22 +186,17 @@ def gradients_of_plain(
     *arguments,
 ) -> list[Tensor | None]:
     """
-    The gradients of an operator by autograd through `plain`, which computes the same. They can be differentiated again
-    if gradients are enabled.
+    Gradients of an operator that can be differentiated again, by autograd through `plain`, which computes the same.
 
     Args:
-        inputs: the tensors that the operator takes.
         needs: which of the inputs need a gradient.
         grads: the gradient of the output and, optionally, of the denominators.
         arguments: chunk size, division and head directions.
     """
-    is_differentiable = torch.is_grad_enabled()
-    with torch.enable_grad():
-        # Both log decays may be one tensor; as separate tensors, each gets its own part of the gradient.
-        apart = (lambda x: x.view_as(x)) if is_differentiable else (lambda x: x.detach().requires_grad_())
-        inputs = [None if x is None else apart(x) for x in inputs]
-        wanted = [x for x, needed in zip(inputs, needs, strict=True) if needed]
-        results = plain(*inputs, *arguments)[: len(grads)]
-        grads = [torch.zeros_like(x) if d is None else d for x, d in zip(results, grads, strict=True)]
-        computed = iter(torch.autograd.grad(results, wanted, grads, create_graph=is_differentiable, allow_unused=True))
+    # Both log decays may be one tensor; as separate tensors, each gets its own part of the gradient.
+    inputs = [None if x is None else x.view_as(x) for x in inputs]
+    wanted = [x for x, needed in zip(inputs, needs, strict=True) if needed]
+    results = plain(*inputs, *arguments)[: len(grads)]
+    grads = [torch.zeros_like(x) if d is None else d for x, d in zip(results, grads, strict=True)]
+    computed = iter(torch.autograd.grad(results, wanted, grads, create_graph=True, allow_unused=True))
     return [next(computed) if needed else None for needed in needs]

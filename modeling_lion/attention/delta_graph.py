@@ -49,11 +49,8 @@ def graph_delta_body(query, key, value, log_decay, beta, chunk_size):
 
 def pass_matrices(factors: Tensor, added: Tensor) -> Tensor:
     """
-    The state before each chunk, `(b, h, n, d, e)`. It is 0 before the first one; chunk n turns it into factor_n S +
-    added_n.
-
-    Args:
-        factors: `(b, h, n, d, d)`. added: `(b, h, n, d, e)`.
+    The state before each chunk, `(b, h, n, d, e)`; chunk n turns a state S into factor_n S + added_n. It is 0 before
+    the first one.
     """
     first = torch.zeros_like(added[:, :, 0])
     if not is_symbolic(added.shape[2]):

@@ -62,14 +62,10 @@ def in_reading_order(
     dtype = accumulation_dtype(query.dtype)
     forward, backward = over_tokens(LogDecay(forward, backward), query)
     is_forward = reads_forward(query.shape[1], query.device).view(-1, 1)
-    own = cut_short(forward.where(is_forward, backward.flip(2)))
+    own = forward.where(is_forward, backward.flip(2))
+    own = own.masked_fill(own < LEAST_LOG_DECAY, log_decay_floor(own.dtype))
     aligned = [x.where(is_forward.unsqueeze(-1), x.flip(2)).to(dtype) for x in (query, key, value)]
     return [*aligned, own, beta.where(is_forward, beta.flip(2))]
-
-
-def cut_short(log_decay: Tensor) -> Tensor:
-    """Set log decays below `LEAST_LOG_DECAY` to `log_decay_floor`."""
-    return log_decay.masked_fill(log_decay < LEAST_LOG_DECAY, log_decay_floor(log_decay.dtype))
 
 
 def back_in_order(x: Tensor) -> Tensor:
@@ -96,12 +92,6 @@ def correct(reads: Tensor, x: Tensor, left: bool = True) -> Tensor:
     return torch.linalg.solve_triangular(reads, x, upper=False, left=left, unitriangular=True)
 
 
-def delta_weights(query: Tensor, key: Tensor, log_decay: Tensor, beta: Tensor) -> Tensor:
-    """The matrix that multiplies v, `(batch, heads, length, length)`; arguments in reading order."""
-    reads, answers = scores_with_beta(query, key, log_decay, beta)
-    return correct(reads, answers, left=False)
-
-
 def delta_parallel_body(query, key, value, log_decay, beta, chunk_size):
     """The whole sequence as one chunk, in O(L²) time."""
     reads, answers = scores_with_beta(query, key, log_decay, beta)
@@ -109,10 +99,7 @@ def delta_parallel_body(query, key, value, log_decay, beta, chunk_size):
 
 
 def delta_chunk_body(query, key, value, log_decay, beta, chunk_size):
-    """
-    The chunk form, in O(L) time and memory: one triangular solve for all chunks (the UT transform), then states pass
-    from chunk to chunk.
-    """
+    """The chunk form, in O(L) time: one triangular solve for all chunks (the UT transform), then a state passes."""
     length, value_dim = value.shape[2:]
     num_chunks, chunk = cut_evenly(length, chunk_size)
     if num_chunks == 1:
@@ -157,14 +144,8 @@ def delta_recurrence(
     query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor, state: Tensor
 ) -> tuple[Tensor, Tensor]:
     """
-    Some steps of the recurrence.
-
-    Args:
-        query, key, value: `(batch, heads, steps, dim)`; decay, beta: `(1 or batch, heads, steps)`.
-        state: the decayed state before the first step, `(batch, heads, head_dim, value_dim)`.
-
-    Returns:
-        The outputs, `(batch, heads, steps, value_dim)`, and the decayed state after the last step.
+    Some steps of the recurrence: their outputs, and the decayed state after the last one. `state` is the decayed state
+    before the first one, `(batch, heads, head_dim, value_dim)`.
     """
     outputs = [value[:, :, :0]]
     for i in range(query.shape[2]):

@@ -50,11 +50,9 @@ class Choice:
         return (torch.float32,) * len(self.sizes)
 
     def short(self, query: Tensor, key: Tensor, value: Tensor, *log_decay: Tensor) -> tuple[Tensor, Tensor]:
-        """The parallel form, for at most `longest` tokens."""
         return graph_full_body(query, key, value, log_decay[0], log_decay[-1])
 
     def long(self, query: Tensor, key: Tensor, value: Tensor, *log_decay: Tensor) -> tuple[Tensor, Tensor]:
-        """The chunk form, for more tokens."""
         return graph_chunk_body(query, key, value, log_decay[0], log_decay[-1], self.chunk_size)
 
 
@@ -66,10 +64,8 @@ _CHOICES: ContextVar[list[Choice] | None] = ContextVar("choices", default=None)
 def choosing_graphs() -> Iterator[list[Choice]]:
     """
     Let graphs that are exported to ONNX with `attn_implementation="auto"` choose their form by the length at run time
-    (`graph_auto_body`). Such a graph calls functions `lion::Choice0`, `lion::Choice1` …, which the caller must add.
-
-    Yields:
-        A list of these functions, which the export fills.
+    (`graph_auto_body`). Yields a list, which the export fills, of the functions `lion::Choice0`, `lion::Choice1` …
+    that such a graph calls, and that the caller must add.
     """
     token = _CHOICES.set([])
     try:
@@ -193,12 +189,8 @@ def mask_in_chunk(before: Tensor, through: Tensor) -> Tensor:
 
 def pass_states_at_once(sums: Tensor, total: Tensor, reverse: bool) -> Tensor:
     """
-    `pass_states` (attention/plain.py) as one product with the matrix of decays between chunks: n² x operations for n
-    chunks and x elements of a state.
-
-    Args:
-        sums: the sum that each chunk adds to the state, `(b, h, n, x)`.
-        total: the log decay of a whole chunk, `(1 or b, 1 or h, n)`.
+    `pass_states` (attention/plain.py), for sums `(b, h, n, x)`, as one product with the matrix of decays between
+    chunks, from the log decays of whole chunks, `total`, `(1 or b, 1 or h, n)`.
     """
     chunk = torch.arange(total.shape[-1], device=total.device)
     to, origin = chunk[:, None], chunk

@@ -28,7 +28,6 @@ def far_sums(
     window: int,
     *,
     form: str = "auto",
-    chunk_size: int = 64,
 ) -> tuple[Tensor, Tensor]:
     """
     Args:
@@ -38,7 +37,6 @@ def far_sums(
         log_decay: log λ of each token, `(heads,)` or `(batch, heads, length)`, 0 for a padded token; `None` for λ = 1.
         window: number of tokens on each side that are left out, at least 1.
         form: `"auto"`, `"parallel"`, `"chunk"` or `"rnn"`, as in `lion_attention`.
-        chunk_size: tokens per chunk.
 
     Returns:
         Numerators `(batch, heads, length, value_dim)` and denominators `(batch, heads, length, 1)`, float32, or
@@ -63,7 +61,6 @@ def far_sums(
         alternated(*values),
         LogDecay(both, both),
         form=form,
-        chunk_size=chunk_size,
         head_directions="alternate",
         returns_sums=True,
     )[0]

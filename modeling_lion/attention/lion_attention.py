@@ -158,10 +158,7 @@ def check_arguments(
     normalizations=("sum", "none"),
     directions=("both", "alternate"),
 ) -> None:
-    """
-    Raise a ValueError that names the wrong argument of `lion_attention`, or of another operator, which allows these
-    `normalizations` and `directions`.
-    """
+    """Raise a ValueError that names the wrong argument of `lion_attention`, or of an operator with other choices."""
     if query.dim() != 4 or key.shape != query.shape or value.shape[:-1] != query.shape[:-1]:
         raise ValueError(
             "query and key must be (batch, heads, length, head_dim) and value (batch, heads, length, value_dim); got "

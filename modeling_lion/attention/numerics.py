@@ -34,9 +34,7 @@ def has_fast_bfloat16() -> bool:
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager:
-    """
-    A context without autocast on the device of `x`. (The meta device, which counts shapes and FLOPs, has no autocast.)
-    """
+    """A context without autocast on the device of `x`. (The meta device has no autocast.)"""
     device = x.device.type
     is_off = device == "meta" or not torch.is_autocast_enabled(device)
     return nullcontext() if is_off else torch.autocast(device, enabled=False)
@@ -57,13 +55,11 @@ def is_zero_denominator(denominator: Tensor) -> Tensor:
 
 def inverse_denominator(denominator: Tensor) -> Tensor:
     """1 / denominator, and 0 where it counts as 0, so that outputs and all gradients are 0 there."""
-    return denominator.reciprocal().masked_fill_(denominator.abs() < smallest_denominator(denominator.dtype), 0)
+    return denominator.reciprocal().masked_fill_(is_zero_denominator(denominator), 0)
 
 
 def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """
-    numerator `(..., value_dim)` / denominator `(..., 1)`; 0, with gradient 0, where the denominator counts as 0.
-    """
+    """numerator `(..., value_dim)` / denominator `(..., 1)`; 0, with gradient 0, where the denominator counts as 0."""
     is_zero = is_zero_denominator(denominator)
     return torch.where(is_zero, 0, numerator / torch.where(is_zero, 1, denominator))
 

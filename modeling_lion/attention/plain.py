@@ -42,7 +42,6 @@ def prepare_plain(
     division: str,
     head_directions: str,
 ) -> tuple[Callable, tuple]:
-    """The body to call, and its inputs."""
     if body is rnn_body and head_directions == "alternate":
         body = alternating_rnn_body
     else:
@@ -108,11 +107,8 @@ def chunk_body(query, key, value, forward, backward, chunk_size):
 
 def pass_states(sums: Tensor, decay: Tensor, reverse: bool = False) -> Tensor:
     """
-    The state that reaches each chunk from the chunks before it (after it, if `reverse`).
-
-    Args:
-        sums: the sum that each chunk adds to the state, `(b, h, n, d, e)`.
-        decay: the factor by which each chunk multiplies a state, `(1 or b, h, n, 1, 1)`, in [0, 1].
+    The state that reaches each chunk from the chunks before it (after it, if `reverse`), from the sums that chunks
+    add, `(b, h, n, d, e)`, and the factors by which they multiply a state, `(1 or b, h, n, 1, 1)`, in [0, 1].
     """
     order = range(sums.shape[2])
     order = order[::-1] if reverse else order
@@ -175,15 +171,8 @@ def without_saving(function: Callable, *inputs) -> Callable:
 
 def recurrence(query: Tensor, key: Tensor, value: Tensor, decay: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     """
-    Some steps of the recurrence.
-
-    Args:
-        query, key: `(directions, batch, heads, steps, head_dim)`; value: `(..., steps, value_dim)`.
-        decay: λ of each token, `(directions, 1 or batch, 1 or heads, steps, 1)`.
-        state: the decayed state before the first step, `(directions, batch, heads, head_dim, value_dim)`.
-
-    Returns:
-        The outputs, `(directions, batch, heads, steps, value_dim)`, and the decayed state after the last step.
+    Some steps of `recur`: their outputs, and the decayed state after the last one. `state` is the decayed state before
+    the first one, `(directions, batch, heads, head_dim, value_dim)`.
     """
     outputs = []
     for i in range(query.shape[3]):

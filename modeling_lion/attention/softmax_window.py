@@ -81,10 +81,7 @@ def attend_in_window(
     first_query: int,
     with_log_sum: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """
-    `sliding_attention` without padding between real tokens, and its log-sum-exp or `None`: by the dense form, in
-    blocks, or by a hand-written kernel.
-    """
+    """`sliding_attention` without padding between real tokens: the output, and the log-sum-exp if asked for."""
     is_cpu = query.device.type == "cpu"
     kernel = kernel_for("softmax_window", query, value)
     has_native_dtype = kernel is not None and query.dtype == torch.bfloat16 and has_fast_bfloat16()
@@ -105,14 +102,7 @@ def attend_in_window(
 def dense_window_mask(
     like: Tensor, sliding_window: int, tokens: Tokens, queries: Tensor | slice = slice(None)
 ) -> Tensor:
-    """
-    The mask of the window of each query, `(1 or batch, 1, queries, length)`, bool. A padded query sees no key.
-
-    Args:
-        like: `(batch, length, ...)`, for its length and device.
-        tokens: the tokens, with their `order` if padding may be between real ones.
-        queries: the tokens that are queries, as an index; all by default.
-    """
+    """`Tokens.seen`, but padded queries see no key. Padding between real tokens needs the `order` of `tokens`."""
     seen = tokens.seen(like, sliding_window, queries)
     return seen if tokens.is_real is None else seen & tokens.is_real[:, None, queries, None]
 

@@ -9,11 +9,6 @@ from transformers.utils.import_utils import is_tracing
 from ..private_apis import is_batched_by_vmap, is_exporting, is_transformed
 
 
-def is_compiling() -> bool:
-    """Whether `torch.compile` or `torch.export` is tracing."""
-    return torch.compiler.is_compiling()
-
-
 def is_symbolic(size: int | torch.SymInt) -> bool:
     """Whether a size is symbolic, that is, unknown in a graph that serves every size."""
     return isinstance(size, torch.SymInt)
@@ -29,7 +24,7 @@ def fits_for_all(length: int | torch.SymInt, longest: int) -> bool:
     Whether a length is at most `longest`. For an exported graph, this must hold for every length of its range. A
     compiled graph is specialized: torch compiles it again for lengths on the other side of `longest`.
     """
-    if is_compiling() and not is_exporting():
+    if torch.compiler.is_compiling() and not is_exporting():
         return bool(length <= longest)
     return is_known_true(length <= longest)
 

@@ -115,8 +115,8 @@ class Cut:
 
     def target(self, out: Tensor, name: str) -> tuple[Tensor, Tensor]:
         """
-        Memory `(bh * n, c, d)` for the values of `out`, `(bh, length, d)`, and a view of it without the padding. It is
-        the memory of `out` if matrix products can write there.
+        Memory `(bh * n, c, d)` for the values of `out`, `(bh, length, d)`, that of `out` itself if matrix products can
+        write there, and a view of it without the padding.
         """
         dim, padded = out.shape[-1], self.num_chunks * self.chunk
         if padded == self.length and out.is_contiguous() and out.dtype == self.scratch.dtype:
@@ -125,10 +125,7 @@ class Cut:
         return memory.view(-1, self.chunk, dim), memory[:, : self.length]
 
     def states(self, name: str, pairs: int, divides: bool) -> tuple[Tensor, Tensor | None]:
-        """
-        Memory for a sum or a state of every chunk, `(bh * n, w d, e)`, and for its column of v = 1, `(bh * n, w d,
-        1)`, or `None`.
-        """
+        """Memory for a state of every chunk, `(bh * n, w d, e)`, and for its column of v = 1, `(bh * n, w d, 1)`."""
         shape = pairs * self.num_chunks, self.ways * self.head_dim
         column = self.scratch(f"{name} of ones", *shape, 1) if divides else None
         return self.scratch(name, *shape, self.value_dim), column
@@ -303,12 +300,8 @@ class Slice:
 
     def add_gradient_between(self, by_scaled: list[tuple[Tensor, Tensor]], through: Tensor, chunks: slice) -> None:
         """
-        Collect the gradients of the sums through the states.
-
-        Args:
-            by_scaled: scaled queries and their gradients, then scaled keys and theirs, `(bh * p, c, w d)`; this
-                overwrites the gradients.
-            through: products of states and their gradients, `(bh * p, w d)`.
+        Collect the gradients of the sums through the states, from scaled queries and their gradients, then scaled keys
+        and theirs, `(bh * p, c, w d)`, which this overwrites, and from products of states and their gradients.
         """
         d_sums = self.d_sums[:, chunks]
         for share, (scaled, d_scaled) in zip(d_sums.unbind(2), by_scaled, strict=True):
@@ -418,12 +411,8 @@ def compute_gradients_in_chunks(
 
 def add_between_chunks(some: Slice, chunks: slice, tensors, state, column, d_sum, d_column) -> None:
     """
-    Add the gradients through the states to dq, dk, dv and the gradients of the decays.
-
-    Args:
-        tensors: query, key, value, n, d, dq, dk and dv of a part.
-        state, column: the states of its chunks.
-        d_sum, d_column: the gradients of the sums of its chunks.
+    Add the gradients through the states to dq, dk, dv and the gradients of the decays. `tensors` are query, key,
+    value, n, d, dq, dk and dv of a part; the others are the states of its chunks and the gradients of their sums.
     """
     scratch = some.scratch
     q, k, v, n, d, dq, dk, dv = tensors

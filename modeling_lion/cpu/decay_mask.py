@@ -34,16 +34,12 @@ def one_directional_rows(first_head: int) -> tuple[slice, slice]:
 
 
 def has_cuts(forward: Tensor, backward: Tensor) -> bool:
-    """Whether any step is a cut."""
     least = forward if backward is forward else torch.minimum(forward, backward)
     return least.amin().item() <= log_decay_floor(forward.dtype)
 
 
 def in_parts(sums: Tensor, dtype: torch.dtype) -> Tensor:
-    """
-    Split float64 sums, `(..., c)`, into parts in `dtype`, `(..., parts, c)`: the rounded value and the rounding error,
-    or one part for float64.
-    """
+    """Split float64 sums, `(..., c)`, into rounded values and errors, `(..., parts, c)`; one part for float64."""
     first = sums.to(dtype)
     return first.unsqueeze(-2) if dtype == sums.dtype else torch.stack((first, (sums - first).to(dtype)), dim=-2)
 
@@ -58,13 +54,9 @@ def write_differences(queries: Tensor, keys: Tensor, out: Tensor) -> Tensor:
 
 def finish_mask(out: Tensor, above: Tensor | None, first_head: int, first_query: int = 0) -> None:
     """
-    Turn exponents into M.
-
-    Args:
-        out: exponents of the forward direction, or of the direction of each head; `(bh, ..., queries, keys)`.
-        above: exponents of the backward direction, in the same shape; `None` if heads have one direction.
-        first_head: the index of the head of `out[0]`, if heads have one direction.
-        first_query: the index of the first query among the keys.
+    Turn exponents, `(bh, ..., queries, keys)`, into M: those of the forward direction in `out` with those of the
+    backward direction in `above`; without `above`, those of the one direction of each head, from `first_head` on.
+    `first_query` is the index of the first query among the keys.
     """
     if above is not None:
         torch.minimum(out, above, out=out)

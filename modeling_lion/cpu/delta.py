@@ -260,10 +260,7 @@ class Pairs:
         return x
 
     def solve_values(self, gates: Gates, x: Tensor, scores: Tensor, state: Tensor | None, n: Tensor) -> Tensor | None:
-        """
-        Overwrite `n`, which holds the values, `(p, m, e)`, with n. Returns x S, `(p, m or 2m, e)`, or `None` without a
-        state.
-        """
+        """Overwrite `n`, the values, `(p, m, e)`, with n. Returns x S, `(p, m or 2m, e)`; `None` without a state."""
         m, reads = n.shape[1], None
         if state is not None:
             reads = torch.bmm(x, state, out=self.scratch("reads", *x.shape[:2], n.shape[-1]))
@@ -342,12 +339,8 @@ class DeltaGradients:
 
     def step(self, s: int, x: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
         """
-        Args:
-            x: keys above queries, `(p, 2m, d)`.
-            delta: memory `(p, 2m, e)`. Its lower half is dy; this method sets its upper half to -dv.
-
-        Returns:
-            dx, `(p, 2m, d)`, and a term to add to its upper half, dk, `(p, m, d)`.
+        Returns dx, `(p, 2m, d)`, for keys above queries x, and a term to add to its upper half, dk, `(p, m, d)`. The
+        lower half of `delta`, `(p, 2m, e)`, is dy; this method sets its upper half to -dv.
         """
         pairs, n, d_state, gates = self.pairs, self.n[s], self.d_state, self.pairs.gates[s]
         m, value_dim = n.shape[1:]

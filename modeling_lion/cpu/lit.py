@@ -26,10 +26,7 @@ def allocate_state(query: Tensor, key: Tensor, value: Tensor, forward: Tensor | 
 def compute_without_decay(
     query: Tensor, key: Tensor, value: Tensor, pairs: int, scratch: Scratch, division: str, given: Tensor
 ):
-    """
-    The results of the operator (attention/custom_operator.py), of which the state is the last, in slices of `pairs`;
-    `given` is the value before `side_by_side`.
-    """
+    """The results of the operator (attention/custom_operator.py), the state last, in slices of `pairs`."""
     output, denominator = allocate_outputs(scratch, query, value, division)
     states = allocate_state(query, key, value, None)
     for q, k, v, out, den, state in slices_of_all(pairs, query, key, value, output, denominator, states):

@@ -97,7 +97,6 @@ def tiles(
 
 
 def cut_ranges(ranges: list[tuple[int, int]], block: int) -> Iterator[tuple[int, int]]:
-    """Cut ranges of indices into pieces of at most `block`."""
     for first, end in ranges:
         for start in range(first, end, block):
             yield start, min(start + block, end)
@@ -193,11 +192,8 @@ def attend_to_whole_windows(
     """
     Fill the output, `(batch, heads, queries, d)`, and the sums, unless they are `(0,)`, of all blocks whose windows
     are whole: within the sequence, without padding and borders. One call of torch's fused attention computes many
-    blocks, on views of keys and values with overlapping windows. It takes 0.62 to 0.82 of the time of tiles (one
-    thread, AVX-512, float32; 12 heads of width 32 and 64, windows of 64 and 128).
-
-    Returns:
-        For each row, the ranges of the remaining queries.
+    blocks, on views of keys and values with overlapping windows, in 0.62 to 0.82 of the time of tiles (one thread,
+    AVX-512, float32). Returns, for each row, the ranges of the remaining queries.
     """
     batch, _, queries, _ = query.shape
     length = key.shape[2]
@@ -272,7 +268,6 @@ def window_results(query, key, value, is_real, cu_seqlens, sliding_window, scali
 def softmax_window_backward(
     grad, d_log_sum, query, key, value, is_real, cu_seqlens, sliding_window, scaling, first_query
 ):
-    """The gradients of query, key and value."""
     scratch = Scratch(query)
     d_query = torch.empty_like(query)
     d_key, d_value = (torch.zeros_like(x, dtype=scratch.dtype) for x in (key, value))

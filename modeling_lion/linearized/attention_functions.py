@@ -33,7 +33,7 @@ from .lion_local import (
     dense_mask,
     windowed,
 )
-from .model_inputs import note_borders
+from .model_inputs import ARRIVED
 
 
 # The form of attention for each value of `attn_implementation`.
@@ -83,8 +83,9 @@ def linearized_attention(
     attend = partial(attend_rows, module, branch, form=form, output_attentions=output_attentions, **options)
     if cu_seq_lens_q is None:
         return attend(query, key, value, attention_mask)
-    note_borders()
-    tokens = Tokens() if attention_mask is None else read_mask(attention_mask, query.shape[0], has_window(kwargs))
+    ARRIVED.has_borders = True
+    has_window = kwargs.get("sliding_window") is not None
+    tokens = Tokens() if attention_mask is None else read_mask(attention_mask, query.shape[0], has_window)
     return attend_packed(attend, query, key, value, replace(tokens, cu_seqlens=cu_seq_lens_q))
 
 
@@ -109,7 +110,8 @@ def attend_rows(
         return exact(*inputs, attention_mask)
     tokens = Tokens()
     if attention_mask is not None:
-        tokens = read_mask(attention_mask, query.shape[0], has_window(options))  # `len` would specialize a graph
+        has_window = options.get("sliding_window") is not None
+        tokens = read_mask(attention_mask, query.shape[0], has_window)  # `len` would specialize a graph
     if tokens.cu_seqlens is not None:
         attend = partial(attend_rows, module, branch, form=form, output_attentions=output_attentions, **options)
         return attend_packed(attend, *inputs, tokens)
@@ -129,11 +131,6 @@ def attend_rows(
     order = torch.cat((short, long)).argsort()
     output, weights = zip(*found, strict=True)
     return torch.cat(output)[order], torch.cat(weights)[order] if output_attentions else None
-
-
-def has_window(options: dict) -> bool:
-    """Whether the options of an attention module include a window."""
-    return options.get("sliding_window") is not None
 
 
 def exact_attention(
@@ -233,17 +230,12 @@ def linearized_mask(
     **kwargs,
 ) -> Tensor | None:
     """
-    The mask function of linearized models, with the arguments of transformers' mask functions.
-
-    Args:
-        attention_mask: False for padded keys, `(batch, keys)`, bool; `None` if all are real.
-        local_size: number of tokens that a query sees on each side; `None` in layers of full attention.
-        use_vmap: whether the caller added a mask function of its own.
+    The mask function of linearized models, with the arguments of transformers' mask functions; those named here as in
+    `lion_local_mask`.
 
     Returns:
         The mask of "sdpa", `(batch, 1, queries, keys)` or `None`, if all rows are exact or the mask is more than
-        padding and a known window. Otherwise False for padded keys, `(batch, keys)`, or `None` if all are known to be
-        real.
+        padding and a known window. Otherwise as `lion_local_mask` for layers with a window.
     """
     # Modules of a part of a model have the configuration of the part, which lacks the field.
     is_exact = fits_for_all(kv_length, getattr(config, "lion_exact_length", 0))
@@ -257,11 +249,9 @@ def linearized_mask(
 
 def attention_of_part(module: nn.Module, *inputs, form: str, **kwargs) -> tuple[Tensor, Tensor | None]:
     """
-    Call the `linearized_attention` of the code that made the part `lion` of the module. Several models of one process
-    may have their own code beside their weights, but names of attention functions belong to the process.
-
-    Raises:
-        ValueError: if the module does not belong to a model from `linearize`.
+    Call the `linearized_attention` of the code that made the part `lion` of the module, since names of attention
+    functions belong to the process, and several models may have their own code beside their weights. Raises a
+    ValueError if the module does not belong to a model from `linearize`.
     """
     function = getattr(getattr(module, "lion", None), "attention_function", None)
     if function is None:

@@ -44,10 +44,7 @@ def bounded_exp(x: Tensor) -> Tensor:
 
 
 class QueryFeatures(Hedgehog):
-    """
-    Hedgehog's features, times the bounded mean of the exponentials in their softmax: a query with larger scores sees
-    more beyond its window.
-    """
+    """Hedgehog's features, times the bounded mean of the exponentials in their softmax, larger for larger scores."""
 
     def forward(self, x: Tensor) -> Tensor:
         scores = x.transpose(1, 2) @ self.weight.to(x.dtype)
@@ -96,10 +93,8 @@ class LocalWindow:
 
     def join(self, numerator: Tensor, denominator: Tensor) -> Tensor:
         """
-        The output, `(batch, heads, length, head_dim)`, in the dtype of the values.
-
-        Args:
-            numerator, denominator: the linear sum, `(batch, heads, length, head_dim)` and `(..., 1)`.
+        The output, `(batch, heads, length, head_dim)`, in the dtype of the values, given the linear sum: a numerator
+        in the same shape and a denominator `(..., 1)`.
         """
         near, log_sum = self.near()
         # The logarithm of the ratio of both denominators does not overflow, and either may be 0.
@@ -129,11 +124,8 @@ class LocalWindow:
 
     def weights(self, linear: Tensor, queries: Tensor | slice = slice(None)) -> Tensor:
         """
-        The attention weights of some queries, by default all, `(batch, heads, queries, length)`.
-
-        Args:
-            linear: undivided weights of the linear sum, in the same shape; those of near tokens are ignored.
-            queries: the tokens that are queries, as an index.
+        The attention weights of some queries, by default all, `(batch, heads, queries, length)`, given the undivided
+        weights of the linear sum in the same shape, of which those of near tokens are ignored.
         """
         seen = dense_window_mask(self.query[:, 0], self.reach, self.tokens, queries)
         linear = linear.masked_fill(seen, 0)

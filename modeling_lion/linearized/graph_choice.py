@@ -54,12 +54,10 @@ class LinearizedChoice:
         return tuple(torch.bool if n == 3 and self.has_mask else torch.float32 for n in range(len(self.sizes)))
 
     def short(self, query: Tensor, key: Tensor, value: Tensor, *others: Tensor) -> tuple[Tensor]:
-        """Exact attention, for at most `longest` tokens."""
         mask = dense_mask(query, others[0] if self.has_mask else None, self.reach)
         return (scaled_dot_product_attention(query, key, value, mask, scale=self.scaling).transpose(1, 2),)
 
     def long(self, query: Tensor, key: Tensor, value: Tensor, *others: Tensor) -> tuple[Tensor]:
-        """Linear attention, for more tokens."""
         weights = dict(zip(self.weights, others[self.has_mask :], strict=True))
         is_real = others[0] if self.has_mask else None
         arguments = query, key, value, Tokens(is_real).with_order(), self.scaling, self.form
@@ -77,8 +75,7 @@ def choose_in_graph(
     reach: int | None,
 ) -> Tensor:
     """
-    Softmax for a short batch or linear attention for a long one, chosen at run time: `(batch, length, heads,
-    head_dim)`. It has no gradients.
+    Softmax for a short batch or linear attention for a long one, `(batch, length, heads, head_dim)`; no gradients.
     """
     weights = dict(branch.named_parameters())
     inputs = (query, key, value, *(() if is_real is None else (is_real,)), *weights.values())

@@ -50,10 +50,8 @@ class Findings:
 
 def run_once(model: PreTrainedModel, example_inputs: dict[str, Tensor] | None) -> Findings:
     """
-    Run the model with a small input, and record its attention modules and its table of positions.
-
-    Raises:
-        ValueError: if the model does not run with this input.
+    Run the model with a small input, and record its attention modules and its table of positions. Raises a ValueError
+    if the model does not run with this input.
     """
     findings = Findings()
     names = {module: name for name, module in model.base_model.named_modules()}
@@ -188,9 +186,7 @@ def adds_bias(mask: Any) -> bool:
 
 
 def small_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
-    """
-    A small input of the kind that the model reads. Images, clips and spectrograms have the configured size.
-    """
+    """A small input of the kind that the model reads. Images, clips and spectrograms have the configured size."""
     kinds = [model.main_input_name]
     if hasattr(model.config, "text_config") and hasattr(model.config, "vision_config"):
         kinds = ["input_ids", "pixel_values"]
@@ -201,7 +197,6 @@ def small_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
 
 
 def small_input(model: PreTrainedModel, kind: str) -> Tensor:
-    """`small_inputs` of one kind."""
     config = model.config
     if kind == "input_ids":
         config = getattr(config, "text_config", config)
@@ -237,5 +232,4 @@ def shape_of(config: PreTrainedConfig, kind: str) -> tuple[int, ...] | None:
 
 
 def first_field(config: PreTrainedConfig, *names: str, default: Any = None) -> Any:
-    """The value of the first of these fields that the configuration has."""
     return next((getattr(config, name) for name in names if hasattr(config, name)), default)

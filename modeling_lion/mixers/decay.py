@@ -56,10 +56,7 @@ class FarDecay(FixedDecay):
 
 @register_mixer
 class DecayMixer(LinearMixer):
-    """
-    LION-D: one learnt decay per head, λ = sigmoid(α_h); RetNet's decays are fixed. Use it for images, with
-    `patch_order="snake"`.
-    """
+    """LION-D: one learnt decay per head, λ = sigmoid(α_h). Use it for images, with `patch_order="snake"`."""
 
     name, title = "decay", "LION-D"
     description = "with one learnt decay per head, as RetNet has fixed ones"

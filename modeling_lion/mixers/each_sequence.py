@@ -12,12 +12,8 @@ from ..tokens import Tokens
 
 def each_sequence(mix: Callable[[Tensor], Tensor], hidden_states: Tensor, tokens: Tokens) -> Tensor:
     """
-    Apply `mix` to every sequence, in one call for all with the same number of real tokens; padded tokens get 0.
-
-    Args:
-        mix: maps `(sequences, length, channels)` to the same shape.
-        hidden_states: `(batch, length, channels)`.
-        tokens: padding and packing of the hidden states.
+    Apply `mix`, which maps `(sequences, length, channels)` to the same shape, to every sequence of `(batch, length,
+    channels)`, in one call for all with the same number of real tokens; padded tokens get 0.
 
     Raises:
         ValueError: if `mix` returns another shape, or the numbers of real tokens cannot be read, as in a graph.
@@ -33,7 +29,7 @@ def each_sequence(mix: Callable[[Tensor], Tensor], hidden_states: Tensor, tokens
         )
     states = hidden_states.flatten(0, 1)
     mixed = torch.zeros_like(states)
-    for index in tokens.equal_sequences(hidden_states):
+    for index, _ in tokens.sequences_as_rows(hidden_states, are_equal=True):
         some = checked(mix, states[index])
         mixed = mixed.to(some.dtype).index_copy(0, index.flatten(), some.flatten(0, 1))
     return mixed.view(hidden_states.shape)

@@ -16,14 +16,12 @@ FAR_HALF_LIVES = (65_536.0, 256.0)
 
 def initial_decay_logits(config: PreTrainedConfig) -> Tensor:
     """
-    Logits of decays whose half-lives are spread over the heads, evenly on a logarithmic scale, from half a token to
-    the whole context. (Logits near 0, as in the published listing, give every head a memory of two tokens.)
+    Logits of decays, `(scans * heads,)`, float32, whose half-lives are spread over the heads, evenly on a logarithmic
+    scale, from half a token to the whole context; the same for every scan. (Logits near 0, as in the published
+    listing, give every head a memory of two tokens.)
 
     If heads have one direction, a forward head and the backward head after it have the same half-life, so that a model
     sees as far ahead as back. (A single pair has the geometric mean of both ends.)
-
-    Returns:
-        `(scans * heads,)`, float32; the same for every scan. A half-life of h tokens is λ = 2^(-1/h).
     """
     longest = config.context_length
     heads = config.num_attention_heads
@@ -40,9 +38,6 @@ def far_decay_logits(num_heads: int) -> Tensor:
 
 
 def decay_logits(longest: float, shortest: float, heads: int) -> Tensor:
-    """
-    Logits of decays, `(heads,)`, float32. Their half-lives, in tokens, are spread evenly on a logarithmic scale, the
-    longest first.
-    """
+    """Logits of decays, `(heads,)`, float32, whose half-lives in tokens are spread evenly on a logarithmic scale."""
     half_life = torch.logspace(math.log2(longest), math.log2(shortest), heads, base=2.0, dtype=torch.float64)
     return torch.logit(torch.exp2(-1 / half_life)).float()

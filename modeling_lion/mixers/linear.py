@@ -23,7 +23,6 @@ from ..sequence.conv_borders import ConvBorders
 from ..sequence.halo import WithHalo, reach_of
 from ..sequence.layout import Layout, PositionEmbeddings
 from ..sequence.rotary import rotate
-from ..sequence.scans import scan_attention
 from ..sequence.tiles import TokenTile
 from .mixer import AttentionCall, Mixer, register_mixer
 from .short_conv import ShortConv, fused_convolution
@@ -50,7 +49,7 @@ class LinearMixer(Mixer):
     is_linear = has_decays = has_heads_first = has_scans = has_rotary_positions = shares_sequences = True
     forms = forms_of(lion_attention)
     needs = DECAYS_ONLY
-    joins = Joins(scan_attention, segment_states, segment_attention)
+    joins = Joins(segment_states, segment_attention)
     choices = {"normalization": ("sum", "none")}
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
@@ -119,9 +118,7 @@ class LinearMixer(Mixer):
         return self.bound(self.forms["eager"], layout)(*call.inputs)[1]
 
     def features(self, around: WithHalo, layout: Layout) -> list[Tensor]:
-        """
-        Queries and keys after the feature map, and values, without the halo, `(batch, length, heads, ...)` each.
-        """
+        """Queries and keys after the feature map, and values, without the halo, `(batch, length, heads, ...)` each."""
         tables = layout.rotary_tables.get(self.layer_type)
         has_order = self.q_conv is not None and around.tokens.order is not None  # reordering needs all tokens
         if has_order or not layout.has_tiles:
@@ -159,10 +156,8 @@ class LinearMixer(Mixer):
                     options["fused"] = planned(plan, fused_convolution, query)
                 query, key = self.q_conv(query, **options), self.k_conv(key, **options)
                 value = self.v_conv(value, **options)
-            if self.q_conv is not None:
                 query, key, value = map(tokens.restored, (query, key, value))
-            if around.before or around.after:
-                query, key, value = map(around.own, (query, key, value))
+            query, key, value = map(around.own, (query, key, value))
             query, key = self.map_features(*rotate(query, key, tables, heads_dim=2))
         if self.heads_per_key > 1:
             query, key = (x.repeat_interleave(self.heads_per_key, dim=2) for x in (query, key))

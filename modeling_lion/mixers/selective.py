@@ -36,9 +36,7 @@ class DecayGate(nn.Linear):
 
 
 def gate_log_decay(gate: nn.Module, hidden_states: Tensor) -> Tensor:
-    """
-    The log decays of a `DecayGate`, which may be wrapped by an adapter that adds to the logits (peft: `base_layer`).
-    """
+    """The log decays of a `DecayGate`, which an adapter may wrap that adds to the logits (peft: `base_layer`)."""
     layer = getattr(gate, "base_layer", gate)
     if not hasattr(layer, "log_decay"):
         raise TypeError(

@@ -62,9 +62,7 @@ class ShortConv(nn.Module):
 
 
 def convolve(x: Tensor, weight: Tensor, borders: ConvBorders | None = None) -> Tensor:
-    """
-    Σ_o w_o x_{i+o} for x `(batch, length, channels)`, contiguous; `weight` as in `ShortConv`.
-    """
+    """Σ_o w_o x_{i+o} for x `(batch, length, channels)`, contiguous; `weight` as in `ShortConv`."""
     channels, _, kernel = weight.shape
     at_borders = None if borders is None else borders.convolve(x, weight)
     if torch.compiler.is_compiling() or not has_fast_convolution(x):  # the compiler fuses the sum
@@ -138,10 +136,7 @@ SHORT_CONV = Operator(short_conv, convolve_and_activate, ShortConvolution)
 
 
 def fused_convolution(x: Tensor) -> Callable | None:
-    """
-    An operator that convolves tensors like `x` and applies SiLU, on a CPU. `None` if it does not support them, for
-    example while a graph is traced: `convolve` then computes.
-    """
+    """An operator on a CPU that convolves tensors like `x` and applies SiLU; `None` if it does not support them."""
     is_possible = x.device.type == "cpu" and not torch.compiler.is_compiling() and allows_custom_op(x)
     if not is_possible or not has_fast_convolution(x):
         return None

@@ -81,10 +81,7 @@ def check_mask_function(implementation: str) -> None:
 
 @register_mixer
 class SoftmaxMixer(Mixer):
-    """
-    y_i = Σ_j softmax_j(q_i·k_j / √D) v_j over all tokens, in quadratic time. Use it to compare LION with BERT or ViT
-    in the same backbone.
-    """
+    """y_i = Σ_j softmax_j(q_i·k_j / √D) v_j over all tokens, in quadratic time, to compare LION with BERT or ViT."""
 
     name, title = "softmax", "Softmax attention in the backbone of LION"
     description = "as in BERT and ViT, to compare LION with"
@@ -99,12 +96,7 @@ class SoftmaxMixer(Mixer):
 
     @staticmethod
     def layer_mask(config: PreTrainedConfig, hidden_states: Tensor, tokens: Tokens) -> Tensor | None:
-        """
-        The `attention_mask` for the chosen attention function, made once per model call for all layers of this type.
-
-        Args:
-            hidden_states: `(batch, length, hidden_size)`.
-        """
+        """The mask for the chosen attention function, made once per model call for all layers of this type."""
         implementation = softmax_name(config._attn_implementation)
         is_real, cu_seqlens = tokens.is_real, tokens.cu_seqlens
         if is_real is None and cu_seqlens is None:
@@ -133,7 +125,6 @@ class SoftmaxMixer(Mixer):
         return softmax_name(self.config._attn_implementation)
 
     def forward(self, hidden_states: Tensor, layout: Layout, attention: Callable | None = None) -> AttentionCall:
-        """`Mixer.forward`."""
         inputs = self.project(hidden_states, layout)
         attention = None if attention is None else self.bound(attention, layout, layout.masks.get(self.layer_type))
         return AttentionCall(attention, inputs)

@@ -22,15 +22,13 @@ from ..attention.plain import split_ones, with_ones
 
 class Joins(NamedTuple):
     """
-    Functions that extend an attention operator beyond one sequence in one order.
+    Functions that extend an attention operator beyond one segment.
 
     Attributes:
-        scans: computes it along several scans of an image, like `scan_attention` (sequence/scans.py).
         segment_states: computes the states that a segment sends, like `segment_states`.
         in_segment: computes a segment with the states that it receives, like `segment_attention`.
     """
 
-    scans: Callable
     segment_states: Callable
     in_segment: Callable
 
@@ -102,12 +100,8 @@ def segment_attention(
     **kwargs,
 ) -> tuple[Tensor, None]:
     """
-    The output of one segment: `attention` inside of it, plus the sums over tokens outside, from the border states.
-
-    Args:
-        attention: a form of `lion_attention`.
-        border_states: the states that the segment receives, from `pass_borders`.
-        query, key, value, log_decay, normalization, head_directions: as in `lion_attention`.
+    The output of one segment: a form of `lion_attention` inside of it, plus the sums over tokens outside, from the
+    states that the segment receives (`pass_borders`).
     """
     (numerator, denominator), _ = attention(
         query, key, value, log_decay, head_directions=head_directions, returns_sums=True, **kwargs

@@ -45,10 +45,7 @@ def with_states(
 ) -> list:
     """
     The inputs of `delta_attention` in the accumulation dtype, with `head_dim` additional tokens before and behind the
-    sequence, which write the rows of a given first state under orthogonal keys.
-
-    Args:
-        forward, backward: the first states of even and odd heads, `(batch, heads / 2, head_dim, value_dim)`.
+    sequence, which write the rows of a given first state of even and of odd heads under orthogonal keys.
     """
     size, dtype = key.shape[-1], accumulation_dtype(key.dtype)
     query, key, value = (pad(x.to(dtype), (0, 0, size, size)) for x in (query, key, value))

@@ -196,10 +196,7 @@ def each_row(
     segment_length: int,
     show_progress: bool,
 ) -> Tensor:
-    """
-    The hidden states of `encode_in_segments` for mixers that do not support padding: each row is encoded alone,
-    without its padded tokens, which get 0.
-    """
+    """`encode_in_segments` for mixers that do not support padding: each row alone; padded tokens get 0."""
     hidden_states = torch.zeros(*input_ids.shape, model.config.hidden_size, dtype=model.dtype, device=input_ids.device)
     for row, real in enumerate(is_real):
         if real.any():
@@ -221,8 +218,8 @@ def halos_of(
     layer: nn.Module, hidden_states: Tensor, is_real: Tensor | None, segments: tuple[Tensor, ...]
 ) -> Iterator[Halo | None]:
     """
-    Yield the halo of each segment, in the order of the sequence; `None` if the layer reads no tokens outside. The
-    caller may overwrite a segment before it asks for the next halo.
+    Yield the halo of each segment, in order; `None` if the layer reads no tokens outside. The caller may overwrite a
+    segment before it asks for the next halo.
     """
     radius = layer.attention.mixer.reach
     before, first = hidden_states[:, :0], 0

@@ -102,10 +102,7 @@ class SharedLayout(Layout):
         return SumOverProcesses.apply(pooled, self.group) / total.unsqueeze(1).to(pooled.dtype)
 
     def halo(self, hidden_states: Tensor, is_real: Tensor | None, radius: int) -> Halo | None:
-        """
-        The halo of this segment: `radius` tokens on both sides, with inner padding the nearest real ones.
-        Differentiable; `None` for a radius of 0.
-        """
+        """The halo of this segment: `radius` tokens on both sides, with inner padding the nearest real ones."""
         if radius == 0:
             return None
         rank, own = dist.get_rank(self.group), min(radius, hidden_states.shape[1])
@@ -114,7 +111,7 @@ class SharedLayout(Layout):
         first, last = (x.to(accumulation_dtype(x.dtype)) for x in (self.first(marked, own), self.last(marked, own)))
         absent = radius - own
         edges = torch.stack((pad(first, (0, 0, 0, absent)), pad(last, (0, 0, absent, 0))))
-        first, last = GatherEdges.apply(edges, self.group).unbind(1)
+        first, last = GatherTensors.apply(edges, self.group).unbind(1)
         sizes = [min(radius, length) for length in self.lengths]
         before = [x[:, radius - n :] for x, n in zip(last[:rank], sizes[:rank], strict=True)]
         after = [x[:, :n] for x, n in zip(first[rank + 1 :], sizes[rank + 1 :], strict=True)]
@@ -140,7 +137,12 @@ class SharedLayout(Layout):
         """Send the states of this segment, and return those that it receives; differentiable."""
         shape = (*sent.forward.shape[:2], *sent.forward_factor.shape[2:])
         factors = (x.expand(shape) for x in (sent.forward_factor, sent.backward_factor))
-        return BorderStates(*ExchangeBorders.apply(sent.forward, sent.backward, *factors, self.group))
+        given = sent.forward, sent.backward, *factors
+        everything = GatherTensors.apply(torch.cat([x.flatten() for x in given]), self.group)
+        by_kind = everything.split([x.numel() for x in given], dim=1)
+        by_kind = (x.reshape(-1, *y.shape) for x, y in zip(by_kind, given, strict=True))
+        of_all = [BorderStates(*states) for states in zip(*by_kind, strict=True)]
+        return pass_borders(of_all)[dist.get_rank(self.group)]
 
 
 def shared_layout(
@@ -223,44 +225,7 @@ def gather(x: Tensor, group: "dist.ProcessGroup") -> Tensor:
     return torch.stack(parts)
 
 
-class ExchangeBorders(torch.autograd.Function):
-    """
-    `pass_borders` across processes. With the state F_i that segment i sends and its factor f_i, segment i + 1 receives
-    S_{i+1} = F_i + f_i S_i. The gradients follow the same recurrence from the other end, A_i = dS_i + f_i A_{i+1},
-    with dF_i = A_{i+1} and df_i = A_{i+1} · S_i: `pass_borders` with the directions exchanged. (A factor that is a
-    matrix is transposed, and df_i = A_{i+1} S_iᵀ.)
-    """
-
-    @staticmethod
-    def forward(ctx, forward: Tensor, backward: Tensor, forward_factor: Tensor, backward_factor: Tensor, group):
-        given = (forward, backward, forward_factor, backward_factor)
-        everything = gather(torch.cat([x.flatten() for x in given]), group)
-        by_kind = everything.split([x.numel() for x in given], dim=1)
-        by_kind = [x.reshape(-1, *y.shape) for x, y in zip(by_kind, given, strict=True)]
-        got = pass_borders([BorderStates(*states) for states in zip(*by_kind, strict=True)])[dist.get_rank(group)]
-        ctx.group = group
-        ctx.save_for_backward(got.forward, got.backward, *by_kind[2:])
-        return got.forward, got.backward
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, d_forward: Tensor, d_backward: Tensor):
-        forward, backward, *keeps = ctx.saved_tensors
-        gradients = gather(torch.stack((d_forward, d_backward)), ctx.group)
-        given = [
-            BorderStates(d[1], d[0], forward_factor=backward_factor.mT, backward_factor=forward_factor.mT)
-            for d, forward_factor, backward_factor in zip(gradients, *keeps, strict=True)
-        ]
-        got = pass_borders(given)[dist.get_rank(ctx.group)]
-        is_matrix = keeps[0].shape[-1] > 1
-        d_keeps = (
-            d @ state.mT if is_matrix else (d * state).sum_to_size(keeps[0].shape[1:])
-            for d, state in ((got.backward, forward), (got.forward, backward))
-        )
-        return got.backward, got.forward, *d_keeps, None
-
-
-class GatherEdges(torch.autograd.Function):
+class GatherTensors(torch.autograd.Function):
     """`gather`, with a gradient: the sum over processes of their gradients of this process's tensor."""
 
     @staticmethod
@@ -321,8 +286,6 @@ def shared_loss(loss_function: Callable, group: "dist.ProcessGroup", labels: Ten
 
 
 class SequenceParallelModel:
-    """The methods of a model for sequence parallelism."""
-
     # Whether the loss needs only the number of labels from other segments.
     _supports_sequence_parallel = True
     _has_labels_per_token = False
