@@ -430,10 +430,7 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
         return config
 
     def convert_rope_params_to_dict(self, **kwargs) -> dict:
-        """
-        Fill in the defaults of `rope_parameters`; transformers calls this when it makes a configuration. Its own
-        method gives every configuration rotary positions, and some versions do not support parameters by layer type.
-        """
+        """Fill in the defaults of `rope_parameters`. (transformers' method gives every model rotary positions.)"""
         self.rope_parameters = copy.deepcopy(self.rope_parameters)
         for layer_type, parameters in self.rope_parameters_by_type.items():
             if isinstance(parameters, dict):

@@ -279,6 +279,7 @@ class LionModel(LionPreTrainedModel):
         """
         super().__init__(config)
         self.is_text = config.modality == "text"
+        self._input_embed_layer = "word_embeddings" if self.is_text else "patch_embeddings"
         if self.is_text:
             self.embeddings = LionTextEmbeddings(config)
         else:
@@ -293,15 +294,6 @@ class LionModel(LionPreTrainedModel):
         self.gradient_checkpointing = False
         self.sequence_group = None
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.embeddings.word_embeddings if self.is_text else self.embeddings.patch_embeddings
-
-    def set_input_embeddings(self, value: nn.Module):
-        if self.is_text:
-            self.embeddings.word_embeddings = value
-        else:
-            self.embeddings.patch_embeddings = value
 
     @merge_with_config_defaults
     @capture_outputs

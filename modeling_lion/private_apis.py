@@ -74,14 +74,9 @@ def forget_weight_conversions(model: PreTrainedModel) -> None:
 
 def scan(step: Callable, first: Tensor, inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
     """
-    A loop that stays one operator in a graph, even if the number of steps is known only at run time. torch has no
-    public loop over tensors that exporters support.
-
-    Args:
-        step: `step(state, inputs of one step)` returns the next state and an output.
-
-    Returns:
-        The last state, and the outputs of all steps.
+    A loop that stays one operator in a graph, even if the number of steps is known only at run time: `step(state,
+    inputs of one step)` returns the next state and an output. Returns the last state, and the outputs of all steps.
+    torch has no public loop over tensors that exporters support.
     """
     from torch._higher_order_ops.scan import scan as scan_operator  # lazily: few graphs have one
 

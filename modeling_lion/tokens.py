@@ -85,11 +85,8 @@ class Tokens:
 
     def fold(self, key: Tensor, log_decay: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """
-        Keys and log decays with which a padded token has no effect: key 0 and λ = 1 (SPEC §4).
-
-        Args:
-            key: `(batch, length, heads, head_dim)`.
-            log_decay: `(heads,)`, `(batch, heads, length)`, or `None`.
+        Keys, `(batch, length, heads, head_dim)`, and log decays, `(heads,)`, `(batch, heads, length)` or `None`, with
+        which a padded token has no effect: key 0 and λ = 1 (SPEC §4).
         """
         if self.is_real is not None and log_decay is not None:
             log_decay = log_decay.view(1, -1, 1) if log_decay.dim() == 1 else log_decay
@@ -98,11 +95,9 @@ class Tokens:
 
     def window_positions(self, like: Tensor, reach: int) -> Tensor:
         """
-        The positions by which a window of `reach` tokens on each side measures distance, `(1 or batch, length)`,
-        int64. They count real tokens, by `order`; tokens of different sequences are more than `reach` apart.
-
-        Args:
-            like: `(batch, length, ...)`, for its length and device.
+        The positions by which a window of `reach` tokens on each side measures distance in `like`, `(batch, length,
+        ...)`: `(1 or batch, length)`, int64. They count real tokens, by `order`; different sequences are more than
+        `reach` apart.
         """
         length = like.shape[1]
         token = torch.arange(length, device=like.device).unsqueeze(0)
@@ -187,14 +182,9 @@ def read_text(
     cu_seqlens: Tensor | None = None,
 ) -> Tokens:
     """
-    The tokens of a text, without an `order`. If `cu_seqlens` is `None`, borders are read from `position_ids`
-    (`packed_borders`). If `position_ids` is `None`, positions are computed (`token_positions`).
-
-    Args:
-        inputs: `(batch, length, ...)`; the other arguments must fit.
-        attention_mask: `(batch, length)`, 1 for real tokens and 0 for padding.
-        position_ids: `(batch or 1, length)`.
-        cu_seqlens: as in `Tokens`.
+    The tokens of a text, `(batch, length, ...)`, without an `order`. If `cu_seqlens` is `None`, borders are read from
+    `position_ids` (`packed_borders`). If `position_ids` is `None`, positions are computed (`token_positions`). The
+    `attention_mask` is 1 for real tokens and 0 for padding.
 
     Raises:
         ValueError: if a mask or borders do not fit.
@@ -212,10 +202,7 @@ def read_text(
 
 
 def real_tokens(attention_mask: Tensor | None, inputs: Tensor) -> Tensor | None:
-    """
-    `Tokens.is_real` from a mask, which must match the shape of `inputs`, `(batch, length, ...)`. Raises a ValueError
-    if it does not.
-    """
+    """`Tokens.is_real` from a mask. Raises a ValueError unless it fits `inputs`, `(batch, length, ...)`."""
     if attention_mask is None:
         return None
     if attention_mask.shape != inputs.shape[:2]:
@@ -305,16 +292,10 @@ def tokens_of_pairs(seen: Tensor, has_window: bool) -> Tokens | None:
 
 def packed_borders(position_ids: Tensor | None, is_real: Tensor | None, batch: int) -> Tensor | None:
     """
-    The `cu_seqlens` of `Tokens` from positions: a sequence begins where the position returns to the first one of its
-    row, if all other steps are +1 and at least one is (SPEC §13). Other positions are not packing. Steps are
-    differences between consecutive real tokens; positions may also count the padding between them.
-
-    Args:
-        position_ids: `(batch or 1, length)`.
-        is_real: as in `Tokens`.
-
-    Returns:
-        `None` if nothing is packed, or if positions cannot be read: packing in a graph needs `cu_seqlens`.
+    The `cu_seqlens` of `Tokens` from positions, `(batch or 1, length)`: a sequence begins where the position returns
+    to the first one of its row, if all other steps are +1 and at least one is (SPEC §13). Other positions are not
+    packing. Steps are differences between consecutive real tokens; positions may also count the padding between them.
+    `None` if nothing is packed, or if positions cannot be read: packing in a graph needs `cu_seqlens`.
     """
     if position_ids is None or not is_readable(position_ids):
         return None

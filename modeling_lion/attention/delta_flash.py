@@ -39,10 +39,8 @@ def flash_delta_body(
     dtype: torch.dtype = torch.bfloat16,
 ) -> Tensor:
     """
-    A body as in attention/delta_plain.py; products are computed in `dtype`. The kernel chooses the chunk size.
-
-    A step of the library decays the state before it writes, one of SPEC §14 after that: it gets the log decay of the
-    token before.
+    A body as in attention/delta_plain.py; products are computed in `dtype`. The kernel chooses the chunk size, and
+    decays the state before it writes, not after that: it gets the log decay of the token before.
     """
     decay = pad(log_decay[..., :-1], (1, 0)).expand(beta.shape)
     inputs = (x.to(dtype).transpose(1, 2).contiguous() for x in (query, key, value))

@@ -48,10 +48,7 @@ def graph_delta_body(query, key, value, log_decay, beta, chunk_size):
 
 
 def pass_matrices(factors: Tensor, added: Tensor) -> Tensor:
-    """
-    The state before each chunk, `(b, h, n, d, e)`; chunk n turns a state S into factor_n S + added_n. It is 0 before
-    the first one.
-    """
+    """The state before each chunk, `(b, h, n, d, e)`, at first 0; chunk n turns it into factor_n S + added_n."""
     first = torch.zeros_like(added[:, :, 0])
     if not is_symbolic(added.shape[2]):
         states = [first]

@@ -143,10 +143,7 @@ def delta_rnn_body(query, key, value, log_decay, beta, chunk_size):
 def delta_recurrence(
     query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor, state: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """
-    Some steps of the recurrence: their outputs, and the decayed state after the last one. `state` is the decayed state
-    before the first one, `(batch, heads, head_dim, value_dim)`.
-    """
+    """Some steps of the recurrence from a decayed `state`: the outputs, and the decayed state after them."""
     outputs = [value[:, :, :0]]
     for i in range(query.shape[2]):
         key_i, beta_i = key[:, :, i, None], beta[:, :, i, None, None]

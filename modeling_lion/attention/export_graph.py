@@ -33,7 +33,6 @@ class Choice:
         longest: the number of tokens up to which the parallel form computes.
         chunk_size: tokens per chunk of the chunk form, for longer inputs.
         is_long: whether all inputs are longer than a chunk.
-        least_length, dtypes: the least length and the dtypes of the inputs.
     """
 
     sizes: tuple[tuple[int | None, ...], ...]
@@ -179,10 +178,7 @@ def sums_in_chunk(forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def mask_in_chunk(before: Tensor, through: Tensor) -> Tensor:
-    """
-    M from the sums, `(..., chunk, chunk)`. For each pair, the exponent of the right direction is at most 0 and the
-    other one at least 0, so the minimum selects the right one (`finish_mask`, cpu/decay_mask.py).
-    """
+    """M from the sums, `(..., chunk, chunk)`, by the smaller of both exponents (`finish_mask`, cpu/decay_mask.py)."""
     below = before.unsqueeze(-1) - before.unsqueeze(-2)
     return torch.minimum(below, through.unsqueeze(-2) - through.unsqueeze(-1)).exp()
 

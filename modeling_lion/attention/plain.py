@@ -170,10 +170,7 @@ def without_saving(function: Callable, *inputs) -> Callable:
 
 
 def recurrence(query: Tensor, key: Tensor, value: Tensor, decay: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    """
-    Some steps of `recur`: their outputs, and the decayed state after the last one. `state` is the decayed state before
-    the first one, `(directions, batch, heads, head_dim, value_dim)`.
-    """
+    """Some steps of `recur` from a decayed `state`: the outputs, and the decayed state after them."""
     outputs = []
     for i in range(query.shape[3]):
         key_i, value_i = key[:, :, :, i, :, None], value[:, :, :, i, None, :]

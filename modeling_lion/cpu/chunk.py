@@ -202,10 +202,7 @@ class Decays:
         self.d_by_slice = [d for (d,) in slices_of_all(cut.pairs, self.d_sums)]
 
     def gradients(self, forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
-        """
-        The gradients of the log decays, in the shapes of `forward` and `backward`. They are sums inside a chunk: terms
-        of sums over the whole sequence would cancel.
-        """
+        """The gradients of the log decays, in the shapes of `forward` and `backward`, from sums inside chunks."""
         cut, d_sums = self.cut, self.d_sums.double()
         if self.is_fixed:
             d_sums = d_sums.sum((0, 2), keepdim=True)

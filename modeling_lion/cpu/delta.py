@@ -45,13 +45,7 @@ CUT = -(2.0**14)
 
 
 class Part(NamedTuple):
-    """
-    A slice of the (batch, head) pairs.
-
-    Attributes:
-        rows: rows of the batch.
-        heads: heads, from an even one to before an even one or the end.
-    """
+    """A slice of the (batch, head) pairs: rows of the batch, and heads from an even one to before an even one."""
 
     rows: slice
     heads: slice

@@ -21,7 +21,7 @@ from ..attention.numerics import accumulation_dtype, has_fast_bfloat16, has_nati
 from ..attention.plain import run_plain
 
 
-# The most elements in the queries of a sequence for which sequences are copied and computed together (`is_short`),
+# The most elements in the queries of a sequence for which sequences are copied and computed together (`side_by_side`),
 # with and without decays. Measured with batches of 8 to 128, some of 2048, and 4 to 12 heads of width 16 to 64 (EPYC
 # without AVX-512, one thread): up to this size, forward and backward take 0.04 to 0.95 of the time without copies,
 # less for larger batches (two of 70 cases 1.07 and 1.15); above, 0.6 to 2. Copies take as much memory as the inputs.
@@ -121,21 +121,16 @@ def pairs_per_slice(wanted: int, *tensors: Tensor) -> int:
     return -(-heads // -(-heads // max(1, min(wanted, heads))))
 
 
-def is_short(query: Tensor, has_decay: bool) -> bool:
-    """
-    Whether sequences `(b, h, l, d)` are so short that calls of small operators for each sequence cost more than copies
-    in which the heads of several sequences are adjacent, as `pairs_per_slice` requires.
-    """
-    batch, heads, length, dim = query.shape
-    is_scattered = batch > 1 and heads % 2 == 0 and query.stride(0) != heads * query.stride(1)
-    return is_scattered and heads * length * dim <= (SHORT_WITH_DECAY if has_decay else SHORT_WITHOUT_DECAY)
-
-
 def side_by_side(log_decay: Tensor | None, query: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-    """These tensors, or contiguous copies if `is_short`; `log_decay` is that of either direction."""
-    tensors = query, *others
-    is_copied = len(query) > 1 and is_short(query, log_decay is not None)
-    return tuple(x.contiguous() for x in tensors) if is_copied else tensors
+    """
+    These tensors, or contiguous copies, in which the heads of several sequences are adjacent, as `pairs_per_slice`
+    requires, if sequences are so short that calls of small operators for each one cost more than copies.
+    """
+    (batch, heads, length, dim), tensors = query.shape, (query, *others)
+    if batch == 1 or heads % 2 or query.stride(0) == heads * query.stride(1):
+        return tensors
+    longest = SHORT_WITHOUT_DECAY if log_decay is None else SHORT_WITH_DECAY
+    return tuple(x.contiguous() for x in tensors) if heads * length * dim <= longest else tensors
 
 
 def laid_out_as(like: Tensor, x: Tensor) -> Tensor:

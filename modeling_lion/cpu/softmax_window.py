@@ -37,9 +37,9 @@ FUSED_BLOCK = 32
 
 def block_size(heads: int, sliding_window: int) -> int:
     """
-    The number of queries in a block. They read block + 2 `sliding_window` keys, so smaller blocks are less work in
-    smaller products. Measured for windows of 1 to 500 tokens and 2 to 12 heads, 32 to 64 are best, within 5 %; 128 is
-    best for much larger windows, or if few heads share the cost of a call.
+    The number of queries in a block, which read block + 2 `sliding_window` keys. Measured for windows of 1 to 500
+    tokens and 2 to 12 heads, 32 to 64 are best, within 5 %; 128 for larger windows, or if few heads share the cost of
+    a call.
     """
     is_small = heads * SMALL_BLOCK * (SMALL_BLOCK + 2 * sliding_window) < TILE_ELEMENTS // 5
     return LARGE_BLOCK if is_small or sliding_window >= 256 else SMALL_BLOCK

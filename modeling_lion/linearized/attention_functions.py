@@ -59,19 +59,12 @@ def linearized_attention(
 
     Args:
         module: an attention module of a model from `linearize`.
-        query: `(batch, heads, length, head_dim)`, any float dtype; key, value: `(batch, key_value_heads, length,
-            head_dim)`.
+        query, key, value, scaling, output_attentions: as in `lion_local_attention`, as is the result.
         attention_mask: from `linearized_mask`, or any mask that `read_mask` supports.
-        scaling: scaling of the scores.
         dropout: probability of dropping an attention weight, or in linear rows an element of the output.
         cu_seq_lens_q: borders of packed sequences, which do not see each other, as in `Tokens`.
-        output_attentions: whether to return the weights, in quadratic time.
         form: a value of `LINEARIZED_FORMS`.
         kwargs: arguments of transformers' own function.
-
-    Returns:
-        The output, `(batch, length, heads, head_dim)`, in the dtype of `value`, and the weights, `(batch, heads,
-        length, length)`, or `None`.
 
     Raises:
         ValueError: if a longer row has a mask that is neither padding nor packing, or for weights of packed rows.

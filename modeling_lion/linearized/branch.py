@@ -153,11 +153,8 @@ class KeptAttention(nn.Module):
 
 class LinearBranch(nn.Module):
     """
-    The linear attention of one attention module.
-
-    Args:
-        config: the configuration of the encoder, with the fields of `LinearizedConfig`.
-        num_heads, head_dim: number and dimension of the query heads.
+    The linear attention of one attention module with `num_heads` query heads of dimension `head_dim`. `config` is that
+    of the encoder, with the fields of `LinearizedConfig`.
     """
 
     def __init__(self, config: PreTrainedConfig, num_heads: int, head_dim: int):

@@ -24,15 +24,10 @@ class LinearizedChoice:
     of the branch.
 
     Attributes:
-        sizes: the shapes of the inputs, with `None` for sizes that are known at run time only.
-        longest: the number of tokens up to which softmax computes.
+        sizes, longest: as in `Choice`; softmax computes up to `longest` tokens.
         weights: the names of the weights.
-        has_mask: whether the fourth input is a mask.
-        scaling: scaling of the scores.
         reach: number of tokens on each side in the module's own softmax window, if it has one.
-        form: the form of linear attention.
         branch: one of the branches that the function serves; their weights are inputs.
-        least_length, dtypes: the least length and the dtypes of the inputs.
     """
 
     sizes: tuple[tuple[int | None, ...], ...]

@@ -165,10 +165,7 @@ def longest_text(model: PreTrainedModel) -> int | None:
 
 
 def check_length(model: PreTrainedModel, length: int) -> None:
-    """
-    Raise a ValueError if a text is longer than a table of positions that is not cyclic. For a cyclic table, grow the
-    buffer of default positions.
-    """
+    """Raise a ValueError if a text is longer than a table of positions; for a cyclic one, grow default positions."""
     size = longest_text(model)
     if size is None and not torch.compiler.is_compiling():
         name, first = model.config.lion_position_table

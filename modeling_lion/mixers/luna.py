@@ -77,10 +77,7 @@ class LunaMixer(SoftmaxMixer):
         return LunaMasks(own if is_real is None else own & is_real[:, None, None], own.transpose(-1, -2))
 
     def forward(self, hidden_states: Tensor, layout: Layout, attention: Callable | None = None) -> AttentionCall:
-        """
-        `Mixer.forward` of the unpack attention, whose keys and values come from the packed memory. Replaces P in
-        `layout.memory` by P⁺, `(batch, luna_length, hidden_size)`; packed sequences have theirs side by side.
-        """
+        """`Mixer.forward` of the unpack attention. Replaces P in `layout.memory` by P⁺, one for each sequence."""
         masks, memory = layout.masks[self.layer_type], layout.memory.states
         if memory is None:
             borders = layout.tokens.cu_seqlens

@@ -24,12 +24,9 @@ from .each_sequence import each_sequence
 
 class AttentionCall(NamedTuple):
     """
-    A call of attention that a mixer prepared.
-
-    Attributes:
-        attention: `attention(*inputs)` returns the output, or a pair of the output and the weights or `None`.
-        inputs: the inputs of attention. Linear mixers give query, key and value, `(batch, heads, length, head_dim)`,
-            and then the inputs that `Mixer.needs` names.
+    A call of attention that a mixer prepared: `attention(*inputs)` returns the output, or a pair of the output and the
+    weights or `None`. Linear mixers give query, key and value, `(batch, heads, length, head_dim)`, and then the inputs
+    that `Mixer.needs` names.
     """
 
     attention: Callable | None

@@ -8,8 +8,7 @@ from transformers import PreTrainedConfig
 from transformers import initialization as init
 
 from ..attention.numerics import accumulation_dtype
-from .decay import logsigmoid
-from .initial_decays import far_decay_logits, initial_decay_logits
+from .decay import far_decay_logits, initial_decay_logits, logsigmoid
 from .linear import LinearMixer
 from .mixer import register_mixer
 

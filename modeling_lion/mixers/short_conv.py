@@ -25,10 +25,7 @@ from ..sequence.conv_borders import ConvBorders
 
 
 class ShortConv(nn.Module):
-    """
-    One filter per channel; `weight` is that of a depthwise `nn.Conv1d` without a bias. If `head_dim` is given, the
-    result is split into heads.
-    """
+    """One filter per channel; `weight` as in a depthwise `nn.Conv1d`. `head_dim` splits the result into heads."""
 
     def __init__(self, channels: int, kernel: int, head_dim: int | None = None):
         super().__init__()
@@ -41,13 +38,9 @@ class ShortConv(nn.Module):
 
     def forward(self, x: Tensor, borders: ConvBorders | None = None, fused: Callable | None = None) -> Tensor:
         """
-        Args:
-            x: `(batch, length, channels)`, 0 at padded tokens.
-            borders: the borders that the filter does not cross, if any.
-            fused: the result of `fused_convolution`, used without borders; `None` for torch's operators.
-
-        Returns:
-            The same shape, or `(batch, length, heads, head_dim)` with `head_dim`.
+        The same shape as `x`, `(batch, length, channels)`, which is 0 at padded tokens; or `(batch, length, heads,
+        head_dim)` with `head_dim`. The filter does not cross `borders`. `fused` is the result of `fused_convolution`,
+        used without borders; `None` for torch's operators.
         """
         if borders is not None and self.training and has_backward_hooks(self):
             raise ValueError(

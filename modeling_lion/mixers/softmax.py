@@ -42,15 +42,9 @@ def eager_softmax(
     **kwargs,
 ) -> tuple[Tensor, Tensor]:
     """
-    Softmax attention that returns its weights, with the arguments of transformers' attention functions.
-
-    Args:
-        query: `(batch, heads, queries, head_dim)`; key, value: `(batch, heads, keys, head_dim)`.
-        attention_mask: `(batch or 1, 1, queries or 1, keys)`, False or below 0 for keys that a query does not see.
-
-    Returns:
-        The output, `(batch, queries, heads, head_dim)`, and the weights, `(batch, heads, queries, keys)`; both are 0
-        for a query that sees no key.
+    Softmax attention that returns its weights, with the arguments and results of transformers' attention functions.
+    Both results are 0 for a query that sees no key. The mask, `(batch or 1, 1, queries or 1, keys)`, is False or below
+    0 for keys that a query does not see.
     """
     scores = scaling * query @ key.transpose(-1, -2)
     if attention_mask is None:
@@ -184,10 +178,7 @@ class SoftmaxMixer(Mixer):
 
 
 class SlidingMixer(SoftmaxMixer):
-    """
-    `SoftmaxMixer` over the tokens |i - j| <= `sliding_window`, in linear time (attention/softmax_window.py). If a name
-    other than "sdpa" is chosen, such as "eager", the function of that name computes.
-    """
+    """`SoftmaxMixer` over |i - j| <= `sliding_window`; for "sdpa" in linear time (attention/softmax_window.py)."""
 
     has_rotary_positions = shares_sequences = True
 

@@ -17,11 +17,7 @@ def check_inputs(
     cu_seqlens: Tensor | None = None,
     past_key_values: object = None,
 ) -> None:
-    """
-    Raise a ValueError for inputs of the other modality, for both or none of `input_ids` and `inputs_embeds`, for a
-    wrong shape, for a cache of keys and values, and for more tokens than absolute positions, unless `position_ids` or
-    borders of packed sequences are given.
-    """
+    """Raise a ValueError for inputs that do not fit the model: another modality or shape, too long, or a cache."""
     if past_key_values is not None:
         raise ValueError(
             f"LION has no cache of keys and values: leave out `past_key_values` ({type(past_key_values).__name__}). "

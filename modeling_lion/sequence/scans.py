@@ -96,17 +96,13 @@ def scan_attention(
     **kwargs,
 ) -> tuple[Tensor, Tensor | None]:
     """
-    Attention along several scans at once, each with its own set of heads. Sums are averaged, then normalised.
+    Attention along several scans at once, each with its own set of heads; sums are averaged, then normalised. Inputs
+    and results are in raster order.
 
     Args:
         attention: a form of `lion_attention`, or, with `beta`, of `delta_attention`.
-        query, key, value: in raster order, `(batch, heads, length, dim)`.
-        log_decay, beta: in raster order, for `scans * heads` heads.
+        log_decay, beta: for `scans * heads` heads.
         scans: permutations of the raster order, `(scans, length)`.
-        normalization: as in `attention`.
-
-    Returns:
-        The output and the weights of `attention`, in raster order.
     """
     heads = query.shape[1]
     forward = gates_along(scans, heads, log_decay.forward)

@@ -99,7 +99,7 @@ class SharedLayout(Layout):
             weights = weights & (self.tokens_before() + weights.cumsum(dim=1) == 1)
             total = torch.ones_like(total)
         pooled = (hidden_states * weights.unsqueeze(-1).to(hidden_states.dtype)).sum(dim=1)
-        return SumOverProcesses.apply(pooled, self.group) / total.unsqueeze(1).to(pooled.dtype)
+        return GatherTensors.apply(pooled, self.group).sum(0) / total.unsqueeze(1).to(pooled.dtype)
 
     def halo(self, hidden_states: Tensor, is_real: Tensor | None, radius: int) -> Halo | None:
         """The halo of this segment: `radius` tokens on both sides, with inner padding the nearest real ones."""
@@ -154,17 +154,13 @@ def shared_layout(
     output_attentions: bool = False,
 ) -> SharedLayout:
     """
-    The layout of a segment, after the processes have exchanged their numbers of tokens.
+    The layout of a segment, after the processes have exchanged their numbers of tokens. Raises a ValueError for what
+    processes cannot share.
 
     Args:
         inputs: `(batch, length of the segment, ...)`.
         layout: the layout of the segment alone.
         position_ids: the positions in the whole sequences that the caller gave; `None` to count real tokens.
-
-    Raises:
-        ValueError: if the processes have batches of different sizes, under torch.compile and export, for packed
-            sequences or attention weights, for padding between real tokens in a model with windows, or if a sequence
-            restarts.
     """
     if layout.tokens.cu_seqlens is not None or output_attentions:
         raise ValueError(
@@ -181,8 +177,11 @@ def shared_layout(
         )
     real = torch.ones(batch, length, dtype=torch.bool, device=inputs.device)
     real = real if layout.tokens.is_real is None else layout.tokens.is_real
-    spans = span_of_real_tokens(real, sum(lengths[: dist.get_rank(group)]))
-    begin, end, counts = gather(torch.stack(spans), group).unbind(1)
+    token = sum(lengths[: dist.get_rank(group)]) + torch.arange(length, device=inputs.device)
+    # Of each row, the first real token, the one after the last (before the first if there is none), and their number.
+    begin = torch.where(real, token, torch.iinfo(torch.long).max).amin(1)
+    end = torch.where(real, token + 1, 0).amax(1)
+    begin, end, counts = gather(torch.stack((begin, end, real.sum(1))), group).unbind(1)
     has_inner_padding = bool((end.amax(0) - begin.amin(0) > counts.sum(0)).any())
     if has_inner_padding and config.sliding_window is not None:
         raise ValueError(
@@ -199,18 +198,6 @@ def shared_layout(
     if config.scales_with_length:
         shared.sequence_lengths = gather(shared.tokens.sequence_lengths(), group).amax(0)
     return shared
-
-
-def span_of_real_tokens(is_real: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
-    """
-    For each row, the index of the first real token, the index after the last one, and the number of real tokens,
-    `(batch,)` each. In a row without real tokens, the end is before the begin. `first` is the first token of the
-    segment.
-    """
-    token = first + torch.arange(is_real.shape[1], device=is_real.device)
-    begin = torch.where(is_real, token, torch.iinfo(torch.long).max).amin(1)
-    end = torch.where(is_real, token + 1, 0).amax(1)
-    return begin, end, is_real.sum(1)
 
 
 def real_in_front(marked: Tensor) -> Tensor:
@@ -236,44 +223,9 @@ class GatherTensors(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor):
-        total = grad.clone()
+        total = grad.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total, group=ctx.group)
         return total[dist.get_rank(ctx.group)], None
-
-
-class SumOverProcesses(torch.autograd.Function):
-    """The sum over processes, in every process; its gradient is the sum of the gradients of all processes."""
-
-    @staticmethod
-    def forward(ctx, x: Tensor, group):
-        ctx.group = group
-        total = x.clone()
-        dist.all_reduce(total, group=group)
-        return total
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor):
-        total = grad.clone()
-        dist.all_reduce(total, group=ctx.group)
-        return total, None
-
-
-def segment_of_inputs(inputs: dict, group: "dist.ProcessGroup") -> dict:
-    """The segments of this process of the tensors in `inputs` that have tokens; see `shard_inputs`."""
-    rank, size = dist.get_rank(group), dist.get_world_size(group)
-    tokens = inputs["input_ids"] if inputs.get("input_ids") is not None else inputs["inputs_embeds"]
-    length = tokens.shape[1]
-    if length < size:
-        raise ValueError(f"The sequences have {length} tokens, fewer than the {size} processes that share them.")
-    first, end = (length * n // size for n in (rank, rank + 1))
-
-    def part(name: str, x):
-        if name not in PER_TOKEN or x is None or x.shape[1:2] != (length,):
-            return x
-        return x[:, first:end].contiguous()
-
-    return {name: part(name, x) for name, x in inputs.items()}
 
 
 def shared_loss(loss_function: Callable, group: "dist.ProcessGroup", labels: Tensor, **kwargs) -> Tensor:
@@ -340,6 +292,14 @@ class SequenceParallelModel:
         Raises:
             ValueError: if there is no group, or there are fewer tokens than processes.
         """
-        if self.base_model.sequence_group is None:
+        if (group := self.base_model.sequence_group) is None:
             raise ValueError("There is no group of processes: call `set_sequence_parallel` first.")
-        return segment_of_inputs(inputs, self.base_model.sequence_group)
+        rank, size = dist.get_rank(group), dist.get_world_size(group)
+        tokens = inputs["input_ids"] if inputs.get("input_ids") is not None else inputs["inputs_embeds"]
+        length = tokens.shape[1]
+        if length < size:
+            raise ValueError(f"The sequences have {length} tokens, fewer than the {size} processes that share them.")
+        first, end = (length * n // size for n in (rank, rank + 1))
+        are_cut = {name: x for name, x in inputs.items() if name in PER_TOKEN and x is not None}
+        are_cut = {name: x for name, x in are_cut.items() if x.shape[1:2] == (length,)}
+        return inputs | {name: x[:, first:end].contiguous() for name, x in are_cut.items()}

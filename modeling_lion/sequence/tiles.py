@@ -63,10 +63,7 @@ def cut_into_tiles(batch: int, length: int) -> list[TokenTile]:
 def in_tiles(
     function: Callable[[TokenTile], Sequence[Tensor]], tiles: list[TokenTile], batch: int, length: int
 ) -> list[Tensor]:
-    """
-    Call `function` for every tile, and join the tensors that it returns, `(rows, tokens, ...)` each, to `(batch,
-    length, ...)`.
-    """
+    """Call `function` for every tile, and join its tensors, `(rows, tokens, ...)`, to `(batch, length, ...)`."""
     found: list[Tensor] = []
     for tile in tiles:
         parts = function(tile)
@@ -88,10 +85,7 @@ def is_faster_in_tiles(model: nn.Module, hidden_states: Tensor) -> bool:
 
 
 def can_be_cut(x: Tensor) -> bool:
-    """
-    Whether tiles pay off for `(batch, length, ...)`: for inference with more than 1.5 tiles of tokens on a CPU,
-    without autograd, compilers, exporters and `torch.func`.
-    """
+    """Whether tiles pay off for `(batch, length, ...)`: in plain inference on more than 1.5 tiles, on a CPU."""
     if torch.compiler.is_compiling() or torch.is_grad_enabled() or x.device.type != "cpu":
         return False
     batch, length = x.shape[:2]

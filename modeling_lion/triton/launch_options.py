@@ -60,13 +60,8 @@ def precision(dtype: torch.dtype) -> str:
 
 class Plan:
     """
-    The sizes and options that all launches of a call share.
-
-    Args:
-        query: `(batch, heads, length, head_dim)`; value: `(batch, heads, length, value_dim)`.
-        log_decay: the forward log decay; `None` without decays.
-        is_whole: whether the sequence is one chunk, instead of chunks of the tuned size.
-        division: the kind of output (attention/custom_operator.py).
+    The sizes and options that all launches of a call share. `log_decay` is the forward one; `is_whole` says that the
+    sequence is one chunk, instead of chunks of the tuned size; `division` is as in attention/custom_operator.py.
     """
 
     def __init__(self, query: Tensor, value: Tensor, log_decay: Tensor | None, is_whole: bool, division: str):
