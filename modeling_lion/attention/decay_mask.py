@@ -154,10 +154,7 @@ def finite_log_decay(
 
 
 def over_tokens(log_decay: LogDecay, query: Tensor) -> LogDecay:
-    """
-    Expand log decays over the length of `query`, `(batch, heads, length, ...)`: `(heads,)` becomes `(1, heads,
-    length)`, without a copy, `None` becomes zeros, `(1, 1, length)`, and other shapes stay.
-    """
+    """Log decays over the length of `query`: `(heads,)` expanded to `(1, heads, length)`, `None` as zeros."""
     length = query.shape[2]
     log_decays = [query.new_zeros(1, 1, length) if x is None else x for x in log_decay]
     return LogDecay(*[x.view(1, -1, 1).expand(-1, -1, length) if is_per_head(x) else x for x in log_decays])

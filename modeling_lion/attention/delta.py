@@ -15,11 +15,14 @@ The kernel is an operator like those of attention/custom_operator.py, with one m
 
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 
+import torch
 from torch import Tensor
+from torch.nn.functional import pad
+from transformers.utils import is_flash_linear_attention_available
 
 from .decay_mask import NO_DECAY, LogDecay, finite_log_decay, is_per_head
-from .delta_flash import flash_delta_body, has_flash_delta
 from .delta_graph import graph_delta_body
 from .delta_plain import (
     back_in_order,
@@ -39,6 +42,9 @@ from .plan import CallPlan, planned
 from .tracing import is_exporting, is_symbolic
 
 
+# The kernel of flash-linear-attention (`pip install "lion-transformers[gpu]"`) has no other dtypes, and no wider keys.
+FLASH_DTYPES = (torch.float16, torch.bfloat16)
+LARGEST_FLASH_DIM = 256
 DELTA_BODIES = {"parallel": delta_parallel_body, "chunk": delta_chunk_body, "rnn": delta_rnn_body}
 
 
@@ -147,3 +153,37 @@ def choose_delta(query: Tensor, value: Tensor, form: str) -> tuple[Callable | No
         return operator, operator.without_dispatcher(query), None
     is_graph = is_exporting() or is_symbolic(query.shape[2])
     return None, None, graph_delta_body if is_graph else DELTA_BODIES[form]
+
+
+def has_flash_delta(query: Tensor) -> bool:
+    """Whether flash-linear-attention computes for such queries. It cannot be compiled or traced as a whole."""
+    return (
+        query.device.type == "cuda"
+        and query.dtype in FLASH_DTYPES
+        and query.shape[-1] <= LARGEST_FLASH_DIM
+        and not torch.compiler.is_compiling()
+        and is_flash_linear_attention_available()
+    )
+
+
+def flash_delta_body(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    log_decay: Tensor,
+    beta: Tensor,
+    chunk_size: int,
+    *,
+    dtype: torch.dtype = torch.bfloat16,
+) -> Tensor:
+    """
+    A body as in attention/delta_plain.py; products are computed in `dtype`. The kernel chooses the chunk size, and
+    decays the state before it writes, not after that: it gets the log decay of the token before.
+    """
+    decay = pad(log_decay[..., :-1], (1, 0)).expand(beta.shape)
+    inputs = (x.to(dtype).transpose(1, 2).contiguous() for x in (query, key, value))
+    gates = (x.transpose(1, 2).contiguous() for x in (decay, beta))
+    # By name: a file on the Hub may not import what a reader might lack.
+    library = import_module("fla.ops.gated_delta_rule")
+    output, _ = library.chunk_gated_delta_rule(*inputs, *gates, scale=1.0)
+    return output.transpose(1, 2).to(query.dtype)

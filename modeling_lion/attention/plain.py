@@ -150,10 +150,7 @@ def alternating_rnn_body(query, key, value, forward, backward, chunk_size):
 
 
 def recur(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor) -> Tensor:
-    """
-    q_i S_i with S_i = λ_{i-1} S_{i-1} + k_i v_iᵀ, `(directions, batch, heads, length, value_dim)`. The arguments have
-    the same leading dimensions; log decays have 1 channel.
-    """
+    """q_i S_i with S_i = λ_{i-1} S_{i-1} + k_i v_iᵀ, for `(directions, batch, heads, length, ...)`."""
     state = key.new_zeros(*key.shape[:3], key.shape[-1], value.shape[-1])
     outputs = []
     for inputs in zip(*(x.split(RNN_STEPS, dim=3) for x in (query, key, value, log_decay.exp())), strict=True):

@@ -114,10 +114,7 @@ class Cut:
         return operands
 
     def target(self, out: Tensor, name: str) -> tuple[Tensor, Tensor]:
-        """
-        Memory `(bh * n, c, d)` for the values of `out`, `(bh, length, d)`, that of `out` itself if matrix products can
-        write there, and a view of it without the padding.
-        """
+        """Memory `(bh * n, c, d)` for `out`, `(bh, length, d)`, its own if possible, and a view without padding."""
         dim, padded = out.shape[-1], self.num_chunks * self.chunk
         if padded == self.length and out.is_contiguous() and out.dtype == self.scratch.dtype:
             return out.view(-1, self.chunk, dim), out

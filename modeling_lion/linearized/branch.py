@@ -152,10 +152,7 @@ class KeptAttention(nn.Module):
 
 
 class LinearBranch(nn.Module):
-    """
-    The linear attention of one attention module with `num_heads` query heads of dimension `head_dim`. `config` is that
-    of the encoder, with the fields of `LinearizedConfig`.
-    """
+    """The linear attention of one attention module; `num_heads` and `head_dim` are those of its queries."""
 
     def __init__(self, config: PreTrainedConfig, num_heads: int, head_dim: int):
         super().__init__()

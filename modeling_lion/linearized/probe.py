@@ -49,10 +49,7 @@ class Findings:
 
 
 def run_once(model: PreTrainedModel, example_inputs: dict[str, Tensor] | None) -> Findings:
-    """
-    Run the model with a small input, and record its attention modules and its table of positions. Raises a ValueError
-    if the model does not run with this input.
-    """
+    """Run the model with a small input, and record what it finds. Raises a ValueError if the model does not run."""
     findings = Findings()
     names = {module: name for name, module in model.base_model.named_modules()}
     made: list[Tensor] = []  # the masks that transformers made for an input without padding

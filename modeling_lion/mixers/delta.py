@@ -9,8 +9,7 @@ from transformers import initialization as init
 from ..attention.delta import delta_attention
 from ..attention.kernels import backend_of
 from ..attention.numerics import accumulation_dtype, needs_grad
-from ..sequence.border_states import Joins
-from ..sequence.delta_states import delta_segment_attention, delta_segment_states
+from ..sequence.border_states import Joins, delta_segment_attention, delta_segment_states
 from .linear import LinearMixer, forms_of
 from .mixer import register_mixer
 from .selective import DecayGate, KeyDecay, SelectiveMixer, logits_of_keys

@@ -182,10 +182,7 @@ class LinearMixer(Mixer):
 
 @register_mixer
 class LitMixer(LinearMixer):
-    """
-    LION-LIT, the bidirectional Linear Transformer without decays (SPEC §2). Use it for speed, and for models that are
-    converted from softmax.
-    """
+    """LION-LIT, the bidirectional Linear Transformer without decays (SPEC §2), for speed and for converted models."""
 
     name, title = "lit", "LION-LIT"
     description = "without decay, the Linear Transformer read both ways"

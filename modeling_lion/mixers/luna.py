@@ -94,9 +94,6 @@ class LunaMixer(SoftmaxMixer):
         attention = None if attention is None else self.bound(attention, layout, masks.unpack)
         return AttentionCall(attention, (query, key, value))
 
-    def weights(self, call: AttentionCall, layout: Layout) -> Tensor:
-        return self.weights_of(call.inputs, layout, layout.masks[self.layer_type].unpack)
-
     def pack(
         self,
         query: Tensor,

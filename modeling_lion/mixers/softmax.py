@@ -5,8 +5,8 @@ Softmax attention in LION's backbone: over all tokens, as in BERT and ViT, compu
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 
 import torch
 from torch import Tensor
@@ -55,14 +55,6 @@ def eager_softmax(
     return (weights @ value).transpose(1, 2), weights
 
 
-@dataclass
-class MaskConfig:
-    """The fields of a configuration that transformers reads to make a mask."""
-
-    _attn_implementation: str
-    sliding_window: int | None
-
-
 def check_mask_function(implementation: str) -> None:
     """Raise a ValueError for an attention function that has no mask function in transformers."""
     if implementation not in ALL_MASK_ATTENTION_FUNCTIONS:
@@ -97,7 +89,7 @@ class SoftmaxMixer(Mixer):
             return None
         check_mask_function(implementation)
         if implementation != config._attn_implementation:
-            config = MaskConfig(implementation, config.sliding_window)
+            config = SimpleNamespace(_attn_implementation=implementation, sliding_window=config.sliding_window)
         if cu_seqlens is None:
             if implementation in ("eager", "sdpa") and is_real is not None and not is_readable(is_real):
                 return is_real[:, None, None]  # transformers would read its values
@@ -156,12 +148,9 @@ class SoftmaxMixer(Mixer):
 
         return tuple(x.transpose(1, 2) for x in layout.by_tile(of_tile, hidden_states))
 
-    def weights(self, call: AttentionCall, layout: Layout) -> Tensor:
-        return self.weights_of(call.inputs, layout, layout.masks.get(self.layer_type))
-
-    def weights_of(self, inputs: tuple[Tensor, ...], layout: Layout, mask) -> Tensor:
-        """Compute the weights by the eager form, from the mask of the chosen function."""
-        implementation = softmax_name(self.config._attn_implementation)
+    def weights(self, call: AttentionCall, layout: Layout) -> Tensor | None:
+        """`Mixer.weights`, by the eager form, from the mask of the chosen function."""
+        implementation, mask = softmax_name(self.config._attn_implementation), call.attention.keywords["attention_mask"]
         is_told_borders = layout.tokens.cu_seqlens is not None and "flash" in implementation
         if is_told_borders and mask is None or not isinstance(mask, Tensor | None):
             raise ValueError(
@@ -174,7 +163,7 @@ class SoftmaxMixer(Mixer):
         )
         if mask is not None and mask.dim() == 2:  # a mask of flash attention
             mask = mask[:, None, None].bool()
-        return eager_softmax(self, *inputs, mask, self.scaling)[1]
+        return eager_softmax(self, *call.inputs, mask, self.scaling)[1]
 
 
 class SlidingMixer(SoftmaxMixer):

@@ -28,10 +28,7 @@ class ConvBorders:
 
     @classmethod
     def of(cls, config: PreTrainedConfig, hidden_states: Tensor, cu_seqlens: Tensor | None) -> "ConvBorders | None":
-        """
-        The borders for all rows of a batch of hidden states, made once per model call; `None` if no taps cross a
-        border. `cu_seqlens` are those of packed sequences.
-        """
+        """The borders for all rows of a batch, made once per model call; `None` if no taps cross a border."""
         radius, length, device = config.conv_kernel // 2, hidden_states.shape[1], hidden_states.device
         borders = [] if cu_seqlens is None else [cu_seqlens[1:-1].long()]
         if config.num_prefix_tokens > 0:
