@@ -150,7 +150,8 @@ class SoftmaxMixer(Mixer):
 
     def weights(self, call: AttentionCall, layout: Layout) -> Tensor | None:
         """`Mixer.weights`, by the eager form, from the mask of the chosen function."""
-        implementation, mask = softmax_name(self.config._attn_implementation), call.attention.keywords["attention_mask"]
+        implementation = softmax_name(self.config._attn_implementation)
+        mask = call.attention.keywords["attention_mask"]
         is_told_borders = layout.tokens.cu_seqlens is not None and "flash" in implementation
         if is_told_borders and mask is None or not isinstance(mask, Tensor | None):
             raise ValueError(
