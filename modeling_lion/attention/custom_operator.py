@@ -56,13 +56,11 @@ def attention_operator(
     Args:
         compute: the forward, from the arguments of the operator to its results.
         compute_gradients: the backward, from `(grad, grad_denominator, query, key, value, forward, backward, output,
-            denominator, saved, chunk_size, division, head_directions, needs_decay)` to the five gradients. Those of
-            log decays are empty if not needed. `output` is the one in the accumulation dtype if that was saved;
+            denominator, saved, chunk_size, division, head_directions, needs_decay)` to the five gradients; those of
+            log decays are empty if not needed. `output` is the one in the accumulation dtype, if that was saved;
             `saved` holds the other entries. `grad_denominator` is `None` except for "deferred".
-        plain: computes output and denominators from the arguments of the operator, in torch operations that can be
-            differentiated twice.
-        allocate_saved: allocates `saved`, from the arguments of `compute`.
-        num_saved: the number of tensors in `saved`.
+        plain: computes output and denominators in torch operations that can be differentiated twice.
+        allocate_saved: allocates `saved`, `num_saved` tensors, from the arguments of `compute`.
         empty_like: allocates the output and the gradients of queries, keys and values.
         is_direct: whether `compute` and `compute_gradients` may be called without the dispatcher, which takes as long
             as a short text. They then take a `plan` by name.

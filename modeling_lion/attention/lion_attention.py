@@ -125,11 +125,9 @@ def fastest_form(
     The fastest form for these inputs, as measured by benchmarks/bench_kernels.py, and on a GPU by tune_triton.py.
 
     Per token, the parallel form takes 2 L D operations, the chunk form 2 C D + 4 D², which is equal at L = C + 2 D,
-    where D is the `mean_width` of keys and values. States also cost memory traffic: the measured times were equal at
-    200 to 256 tokens (C = D = 64, 1 and 2 threads, with and without gradients). Heads of one direction have half as
-    many states: times were equal at 144 to 176 tokens, and at 197 tokens chunks took 0.78 to 1.02 of the time (one
-    thread). Without decays, one state serves all queries, which is always less work. Triton kernels have a limit for
-    each kind of GPU.
+    where D is the `mean_width` of keys and values. States also cost memory traffic: times were equal at 200 to 256
+    tokens (C = D = 64), and for heads of one direction, which have half as many states, at 144 to 176. Without decays,
+    one state serves all queries, which is always less work. Triton kernels have a limit for each kind of GPU.
     """
     length = query.shape[2]
     if not has_decays:

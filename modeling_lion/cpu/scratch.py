@@ -94,8 +94,8 @@ class Scratch:
 
     def target(self, name: str, out: Tensor, is_sum: bool = False) -> Tensor:
         """
-        Memory for the values of `out`: `out` itself if a matrix product can write there, otherwise scratch memory,
-        which `deliver` copies to `out`. `is_sum` says that several products will be added up.
+        Memory for `out`: itself if a matrix product, or with `is_sum` a sum of several, can write there; see
+        `deliver`.
         """
         dtype = self.dtype if is_sum else self.operand_dtype
         is_possible = out.dtype == dtype and (self.is_mixed or out.is_contiguous())
