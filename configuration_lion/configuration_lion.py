@@ -455,10 +455,10 @@ class LionConfig(ConfigChecks, SavedWithCode, BackboneConfigMixin, PreTrainedCon
         plan = {"layers.*.mlp.up_proj": "colwise", "layers.*.mlp.down_proj": "rowwise"}
         if self.use_gated_mlp:
             plan["layers.*.mlp.gate_proj"] = "colwise"
-        if self.attention_layer_norm or self.num_scans > 1 or self.conv_kernel > 0 or self.has_softmax_layers:
+        if self.attention_layer_norm or self.num_scans > 1 or self.conv_kernel or self.has_softmax_layers:
             return plan
         own_parts = find_mixer(self.mixer_type).tensor_parallel_plan
-        if own_parts is None or find_feature_map(self.feature_map).is_learnt or self.key_dim != self.head_dim:
+        if own_parts is None or find_feature_map(str(self.feature_map)).is_learnt or self.key_dim != self.head_dim:
             return plan
         mixer = "layers.*.attention.mixer"
         plan |= {f"{mixer}.{name}_proj": "colwise" for name in ("q", "k", "v")}

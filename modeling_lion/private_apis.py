@@ -48,19 +48,12 @@ def model_mappings() -> dict[str, Mapping]:
 
 
 def replace_registered_configs(replace: Callable[[dict], dict]) -> None:
-    """
-    Replace the dictionary from model types to registered configuration classes. `AutoConfig.register` would need every
-    class at import.
-    """
+    """Replace the dictionary of registered configurations. `AutoConfig.register` would need all classes at import."""
     CONFIG_MAPPING._extra_content = replace(CONFIG_MAPPING._extra_content)
 
 
 def register_recorded_outputs(model_class: type[PreTrainedModel]) -> None:
-    """
-    Let models of a class return hidden states and attention weights. When transformers constructs a model, it
-    registers which outputs the class can record. A model that got its class later, or was unpickled, would return
-    neither.
-    """
+    """Let models of a class return hidden states and attentions, which otherwise only a constructor registers."""
     dict.__setitem__(_CAN_RECORD_REGISTRY, str(model_class), model_class._can_record_outputs)
 
 
@@ -95,10 +88,7 @@ view_of_temporary = torch.ops.aten._unsafe_view.default
 
 
 def is_transformed() -> bool:
-    """
-    Whether `torch.func` or forward-mode derivatives are active, for which custom operators have no rules. torch has no
-    public way to ask for either.
-    """
+    """Whether `torch.func` or forward-mode derivatives are active. torch has no public way to ask for either."""
     return is_torch_func_active() or forward_ad._current_level >= 0
 
 

@@ -41,10 +41,7 @@ def without_autocast(x: Tensor) -> AbstractContextManager:
 
 
 def smallest_denominator(dtype: torch.dtype) -> float:
-    """
-    Denominators below this count as 0 (SPEC §5), about 1e-28 in float32. A sum of scores that is so small, as when the
-    `elu` map underflows, has no significant digits, and neither has its inverse.
-    """
+    """Denominators below this, 1e-28 in float32, count as 0 (SPEC §5): such sums have no significant digits."""
     return torch.finfo(dtype).tiny ** 0.75
 
 

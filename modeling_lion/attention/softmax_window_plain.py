@@ -31,10 +31,7 @@ def dense_body(query, key, value, sliding_window, scaling, tokens, first_query, 
 
 
 def block_body(query, key, value, sliding_window, scaling, tokens, first_query, with_log_sum):
-    """
-    Blocks of queries, each with the keys of the blocks around it: O(L) time and memory, one graph for every length.
-    Arguments and result as in `attend_in_window`.
-    """
+    """Blocks of queries, each with the keys of blocks around it: O(L) time and memory, one graph for every length."""
     batch, _, queries, _ = query.shape
     keys = key.shape[2]
     block = min(64 * max(1, -(-sliding_window // 64)), 256)
