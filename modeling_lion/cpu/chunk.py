@@ -131,7 +131,7 @@ class Cut:
 class Decays:
     """The decays of a layer, inside its chunks and between them."""
 
-    def __init__(self, cut: Cut, forward: Tensor, backward: Tensor):
+    def __init__(self, cut: Cut, forward: Tensor, backward: Tensor, needs_gradient: bool = False):
         self.cut, self.is_fixed, self.is_one_directional = cut, is_per_head(forward), cut.ways == 1
         # An operator gets different objects for both, even if its caller passes one tensor.
         backward = forward if backward is forward or backward.is_set_to(forward) else backward
@@ -164,6 +164,9 @@ class Decays:
             self.tables = self.write_mask([x[0] for x in for_mask], 0, name="tables").split(cut.pairs)
         self.by_slice = slices_of_all(cut.pairs, factors, *() if self.is_fixed else for_mask)
         self.d_sums: Tensor | None = None
+        if needs_gradient:  # of the sums, which the slices collect
+            self.d_sums = torch.zeros(factors.shape[:-1], dtype=cut.scratch.dtype)
+            self.d_by_slice = [d for (d,) in slices_of_all(cut.pairs, self.d_sums)]
 
     def in_chunks(self, x: Tensor) -> Tensor:
         """Log decays as `(b, h, n, c)`, or `(1, h, 1, c)` if they are the same in every chunk."""
@@ -190,13 +193,6 @@ class Decays:
             above = write_differences(queries[1], keys[1], scratch("mask above", *shape))
         finish_mask(out, above, first_head)
         return out
-
-    def start_gradient(self) -> None:
-        """Allocate the gradients of the sums, which the slices then collect."""
-        cut = self.cut
-        shape = cut.batch, cut.heads, cut.num_chunks, 2, cut.ways, cut.chunk
-        self.d_sums = torch.zeros(shape, dtype=cut.scratch.dtype)
-        self.d_by_slice = [d for (d,) in slices_of_all(cut.pairs, self.d_sums)]
 
     def gradients(self, forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
         """The gradients of the log decays, in the shapes of `forward` and `backward`, from sums inside chunks."""
@@ -365,9 +361,7 @@ def compute_gradients_in_chunks(
         compute_gradients_without_decay(slices_of_all(cut.pairs, *tensors, *saved), division, scratch)
         scratch.release()
         return *gradients, grad.new_empty(0), grad.new_empty(0)
-    decays = Decays(cut, forward, backward)
-    if needs_decay:
-        decays.start_gradient()
+    decays = Decays(cut, forward, backward, needs_gradient=needs_decay)
     for s, (*inputs, dy, d_den, y, den, dq, dk, dv) in enumerate(slices_of_all(cut.pairs, *tensors)):
         some, pairs = Slice(decays, s), len(dy)
         n, d = output_gradients(dy, d_den, y, den, division, (cut.num_chunks, cut.chunk), scratch)

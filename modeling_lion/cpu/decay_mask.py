@@ -74,7 +74,10 @@ class ToeplitzMask:
         rows = tiles.rows[0][1]
         self.length, self.last = tiles.length, (tiles.length - 1) // rows * rows
         if tiles.steps is None:
-            tiles.steps = steps_between(rows, self.last, tiles.length, forward.dtype)
+            # Steps forward and backward from key to query, one of which is 0, and their sum, (3, rows, wide).
+            key = torch.arange(self.last + tiles.length, dtype=forward.dtype) - self.last
+            distance = torch.arange(rows, dtype=forward.dtype)[:, None] - key
+            tiles.steps = torch.stack((distance.clamp(min=0), (-distance).clamp(min=0), distance.abs()))
         self.steps = tiles.steps
         forward, backward = mask_directions(forward, backward, len(forward), head_directions)
         exponent = (forward * LOG2_E).view(-1, 1, 1) * self.steps[2 if backward is forward else 0]
@@ -107,12 +110,6 @@ class ToeplitzMask:
     def gradient(self, forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
         d_forward, d_backward = self.d_log_decay.to(forward.dtype).T.contiguous()
         return d_forward, d_backward.clone()
-
-
-def steps_between(rows: int, last: int, length: int, dtype: torch.dtype) -> Tensor:
-    """Steps forward and backward from key to query, one of which is 0, and their sum, `(3, rows, last + length)`."""
-    distance = torch.arange(rows, dtype=dtype)[:, None] - (torch.arange(last + length, dtype=dtype) - last)
-    return torch.stack((distance.clamp(min=0), (-distance).clamp(min=0), distance.abs()))
 
 
 class TokenMask:

@@ -161,7 +161,9 @@ def softmax_window(query, key, value, is_real, cu_seqlens, sliding_window, scali
     scratch = Scratch(query)
     by_head = output.transpose(1, 2)
     ranges = None
-    if is_fused(query, key, value, scratch):
+    # Whether torch's fused attention can compute the blocks whose windows are whole.
+    has_one_width = query.shape[-1] == value.shape[-1] and all(x.stride(-1) == 1 for x in (query, key, value))
+    if has_one_width and query.dtype == scratch.operand_dtype and fused_attention_with_sums() is not None:
         ranges = attend_to_whole_windows(
             query, key, value, is_real, cu_seqlens, sliding_window, scaling, first_query, by_head, log_sum
         )
@@ -178,12 +180,6 @@ def softmax_window(query, key, value, is_real, cu_seqlens, sliding_window, scali
         found = scratch.product(weights, v, scratch.target("output", out))
         scratch.deliver([found], [out])
     return output, log_sum
-
-
-def is_fused(query: Tensor, key: Tensor, value: Tensor, scratch: Scratch) -> bool:
-    """Whether torch's fused attention can compute the blocks whose windows are whole."""
-    has_one_width = query.shape[-1] == value.shape[-1] and all(x.stride(-1) == 1 for x in (query, key, value))
-    return has_one_width and query.dtype == scratch.operand_dtype and fused_attention_with_sums() is not None
 
 
 def attend_to_whole_windows(

@@ -214,18 +214,13 @@ def auto_models(base: type[PreTrainedConfig]) -> dict[str, tuple[type[PreTrained
     models = {auto_class: mapping[base] for auto_class, mapping in model_mappings().items() if base in mapping}
     models = {name: tuple(found) if isinstance(found, tuple | list) else (found,) for name, found in models.items()}
     # AutoModel also loads classes that no Auto class of transformers loads, such as encoders of encoder-decoders.
-    known = {model for found in models.values() for model in found}
-    models["AutoModel"] = (*models.get("AutoModel", ()), *(model for model in models_of(base) if model not in known))
+    if base.__module__.startswith("transformers."):
+        file = import_module(base.__module__.replace(".configuration_", ".modeling_"))
+        known = {model for found in models.values() for model in found}
+        others = (x for x in vars(file).values() if isinstance(x, type) and issubclass(x, PreTrainedModel))
+        others = (x for x in others if x.config_class is base and "pretrained" not in x.__name__.lower())
+        models["AutoModel"] = (*models.get("AutoModel", ()), *(x for x in others if x not in known))
     return {name: found for name, found in models.items() if found}
-
-
-def models_of(base: type[PreTrainedConfig]) -> list[type[PreTrainedModel]]:
-    """The model classes for this configuration class in the modeling file of transformers beside it."""
-    if not base.__module__.startswith("transformers."):
-        return []
-    file = import_module(base.__module__.replace(".configuration_", ".modeling_"))
-    classes = (x for x in vars(file).values() if isinstance(x, type) and issubclass(x, PreTrainedModel))
-    return [x for x in classes if x.config_class is base and "pretrained" not in x.__name__.lower()]
 
 
 def linearized_model_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]:

@@ -119,8 +119,12 @@ def plan(
         "lion_exact_length": default_exact_length(model, found) if exact_length is None else exact_length,
         "lion_position_table": findings.position_table,
     }
-    if given["lion_positions"] is not None:
-        check_can_wrap(model, findings.position_table)
+    table = None if given["lion_positions"] is None else findings.position_table
+    if table is not None and type(model.base_model.get_submodule(table[0])).forward is not nn.Embedding.forward:
+        raise ValueError(
+            f"`positions` is given, and {type(model).__name__} computes the rows of its table of positions "
+            f"({table[0]}) where they cannot be changed: leave `positions` out."
+        )
     config_class = linearized_config_class(type(model.config))
     try:
         config_class(**model.config.to_dict() | {"model_type": config_class.model_type} | fields)
@@ -207,15 +211,6 @@ def chosen_modules(found: list[FoundAttention], layers: str | Iterable[int]) -> 
     if wrong := [index for index in layers if not 0 <= index < len(found)]:
         raise ValueError(f"`layers` has {wrong[0]}, and the model has layers 0 to {len(found) - 1}.")
     return [found[index] for index in layers]
-
-
-def check_can_wrap(model: PreTrainedModel, table: tuple[str, int] | None) -> None:
-    """Raise a ValueError if a table of positions computes its positions itself."""
-    if table is not None and type(model.base_model.get_submodule(table[0])).forward is not nn.Embedding.forward:
-        raise ValueError(
-            f"`positions` is given, and {type(model).__name__} computes the rows of its table of positions "
-            f"({table[0]}) where they cannot be changed: leave `positions` out."
-        )
 
 
 def default_exact_length(model: PreTrainedModel, found: list[FoundAttention]) -> int:

@@ -50,7 +50,11 @@ def with_tokens(forward: Callable) -> Callable:
             check_length(self, inputs.shape[1])
         if torch.compiler.is_compiling():
             return forward(self, *args, **kwargs)
-        is_text = inputs is not None and has_padding_mask(given, inputs)
+        is_text = False
+        if inputs is not None:  # whether the mask and the positions, if given, have the shapes of those of a text
+            mask, positions, shape = given.get("attention_mask"), given.get("position_ids"), inputs.shape[:2]
+            is_text = mask is None or isinstance(mask, Tensor) and mask.shape == shape
+            is_text = is_text and (positions is None or positions.shape in (shape, (1, shape[1])))
         borders = given.get("cu_seq_lens_q")
         if borders is None and is_text and given.get("position_ids") is not None:
             is_real = real_tokens(given.get("attention_mask"), inputs)
@@ -64,13 +68,6 @@ def with_tokens(forward: Callable) -> Callable:
         return forward_by_length(self, forward, given, inputs, is_short)
 
     return forward_with_tokens
-
-
-def has_padding_mask(given: dict, inputs: Tensor) -> bool:
-    """Whether the mask and the positions, if given, have the shapes of those of a text."""
-    mask, positions = given.get("attention_mask"), given.get("position_ids")
-    is_padding = mask is None or isinstance(mask, Tensor) and mask.shape == inputs.shape[:2]
-    return is_padding and (positions is None or positions.shape in (inputs.shape[:2], (1, inputs.shape[1])))
 
 
 @contextmanager

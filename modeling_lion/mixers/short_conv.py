@@ -86,10 +86,6 @@ def convolve_and_activate(x: Tensor, weight: Tensor, head_dim: int) -> Tensor:
     return view_of_temporary(y.permute(0, 3, 2, 1).contiguous(), [*x.shape[:2], -1, head_dim])
 
 
-def keep_inputs(ctx, inputs, output) -> None:
-    ctx.save_for_backward(*inputs[:2])
-
-
 def differentiate_convolution(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
     """The gradients of x and weight. The convolution is recomputed if it was not saved, or for `create_graph`."""
     x, weight, *kept = ctx.saved_tensors
@@ -124,7 +120,9 @@ class ShortConvolution(torch.autograd.Function):
 
 short_conv = torch.library.custom_op(f"{NAMESPACE}::short_conv", convolve_and_activate, mutates_args=())
 short_conv.register_fake(lambda x, weight, head_dim: x.new_empty(*x.shape[:2], x.shape[2] // head_dim, head_dim))
-short_conv.register_autograd(differentiate_convolution, setup_context=keep_inputs)
+short_conv.register_autograd(
+    differentiate_convolution, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs[:2])
+)
 SHORT_CONV = Operator(short_conv, convolve_and_activate, ShortConvolution)
 
 

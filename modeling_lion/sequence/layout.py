@@ -113,8 +113,7 @@ class Layout:
             if isinstance(x, dict):
                 return {name: move(value) for name, value in x.items()}
             if isinstance(x, tuple):
-                moved = [move(value) for value in x]
-                return type(x)(*moved) if hasattr(x, "_fields") else tuple(moved)
+                return tuple(map(move, x))
             if dataclasses.is_dataclass(x):
                 return dataclasses.replace(x, **{f.name: move(getattr(x, f.name)) for f in dataclasses.fields(x)})
             return x.to(device, **kwargs) if isinstance(x, Tensor) else x

@@ -47,18 +47,6 @@ class SharedLayout(Layout):
 
     is_segment = True
 
-    def check_positions(self) -> None:
-        """Raise a ValueError, in all processes, if a sequence restarts within a segment."""
-        starts = self.tokens.position_ids == 0
-        if self.tokens.is_real is not None:
-            starts = starts & self.tokens.is_real
-        starts = starts.any(1) & (self.tokens_before().squeeze(1) > 0)
-        if gather(starts.any().long(), self.group).any():
-            raise ValueError(
-                "`position_ids` start again where another process goes on: processes that share a sequence take one "
-                "sequence a row, not packed ones."
-            )
-
     def tokens_before(self) -> Tensor:
         """The number of real tokens of each row before this segment, `(batch, 1)`."""
         return self.counts[: dist.get_rank(self.group)].sum(dim=0).unsqueeze(1)
@@ -194,7 +182,12 @@ def shared_layout(
         positions = layout.tokens.position_ids + shared.tokens_before()
         shared.tokens = replace(layout.tokens, position_ids=positions)
     else:
-        shared.check_positions()
+        starts = ((layout.tokens.position_ids == 0) & real).any(1) & (shared.tokens_before().squeeze(1) > 0)
+        if gather(starts.any().long(), group).any():  # in all processes
+            raise ValueError(
+                "`position_ids` start again where another process goes on: processes that share a sequence take one "
+                "sequence a row, not packed ones."
+            )
     if config.scales_with_length:
         shared.sequence_lengths = gather(shared.tokens.sequence_lengths(), group).amax(0)
     return shared
