@@ -23,7 +23,6 @@ from torch.nn.functional import pad
 from transformers.utils import is_flash_linear_attention_available
 
 from .decay_mask import NO_DECAY, LogDecay, finite_log_decay, is_per_head
-from .delta_graph import graph_delta_body
 from .delta_plain import (
     back_in_order,
     correct,
@@ -34,6 +33,7 @@ from .delta_plain import (
     in_reading_order,
     scores_with_beta,
 )
+from .export_graph import graph_delta_body
 from .far_sums import alternated
 from .kernels import KERNELS, backend_of
 from .lion_attention import check_arguments
