@@ -118,11 +118,8 @@ class ConfigChecks(ConfigPart):
     @classmethod
     def check_names(cls, names: Iterable[str], only_near: bool = True) -> None:
         """
-        Raise a ValueError for a name that is similar to a field, or that is a field of another model. transformers
-        accepts every name, and would ignore a misspelt field.
-
-        Args:
-            only_near: whether to accept names that are not similar to any field.
+        Raise a ValueError for a name that is similar to a field, or a field of another model, and unless `only_near`
+        for every unknown name. transformers accepts every name, and would ignore a misspelt field.
         """
         all_fields = [*cls.__annotations__, *(field for mixer in MIXERS.values() for field in mixer.fields)]
         for name in names:

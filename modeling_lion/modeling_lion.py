@@ -100,13 +100,8 @@ class LionAttention(nn.Module):
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[Tensor, Tensor | None]:
         """
-        Args:
-            hidden_states: `(batch, length, hidden_size)`.
-            layout: padding, packing, rotary tables, scans and halos (sequence/layout.py).
-
-        Returns:
-            The output, `(batch, length, hidden_size)`, and the attention weights, `(batch, heads, length, keys)`, if
-            `output_attentions`, otherwise `None`.
+        The output, `(batch, length, hidden_size)`, and the attention weights, `(batch, heads, length, keys)`, if
+        `output_attentions`, otherwise `None`. The layout has padding, packing, rotary tables, scans and halos.
         """
         if "attention_mask" in kwargs:
             raise ValueError("Layers take no `attention_mask`: give `layout`, or call the model.")
@@ -816,11 +811,8 @@ class LionForSemanticSegmentation(LionImageModel):
 
 def segmentation_loss(logits: Tensor, labels: Tensor, ignore_index: int) -> Tensor:
     """
-    The mean cross entropy over the pixels whose label is not `ignore_index`; 0 if there are none.
-
-    Args:
-        logits: `(batch, num_labels, rows, columns)`, interpolated to the size of the labels.
-        labels: `(batch, height, width)`, int64.
+    The mean cross entropy over the pixels whose label is not `ignore_index`, 0 if there are none, of logits `(batch,
+    num_labels, rows, columns)`, interpolated to the size of the labels, `(batch, height, width)`, int64.
     """
     if labels.dim() != 3 or len(labels) != len(logits):
         raise ValueError(

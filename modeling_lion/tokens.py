@@ -106,12 +106,9 @@ class Tokens:
 
     def seen(self, like: Tensor, reach: int | None, queries: Tensor | slice = slice(None)) -> Tensor:
         """
-        Which keys each query sees, `(1 or batch, 1, queries, length)`, bool: the real tokens of its sequence that are
-        at most `reach` real tokens away; all of them if `reach` is `None`.
-
-        Args:
-            like: `(batch, length, ...)`, for its length and device.
-            queries: the tokens that are queries, as an index; all by default.
+        Which keys each query, all by default, sees in `like`, `(batch, length, ...)`: the real tokens of its sequence
+        that are at most `reach` real tokens away, all of them if it is `None`; `(1 or batch, 1, queries, length)`,
+        bool.
         """
         reach = like.shape[1] if reach is None else reach
         position = self.window_positions(like, reach)
@@ -379,11 +376,8 @@ def sequence_offsets(cu_seqlens: Tensor, length: int, reach: int) -> Tensor:
 
 def window_mask(query_position: Tensor, key_position: Tensor, reach: int, is_real: Tensor | None = None) -> Tensor:
     """
-    Which keys a query sees, `(..., q, k)`, bool: the real tokens at most `reach` positions away.
-
-    Args:
-        query_position: `(..., q)`, int64; key_position: `(..., k)`. Positions include the `sequence_offsets`.
-        is_real: False for padded keys, `(..., k)`, bool; `None` if all are real.
+    Which keys a query sees, `(..., q, k)`, bool: the real tokens at most `reach` positions away. Positions, `(..., q)`
+    and `(..., k)`, int64, include the `sequence_offsets`; `is_real` is `(..., k)`, bool.
     """
     seen = (query_position.unsqueeze(-1) - key_position.unsqueeze(-2)).abs() <= reach
     return seen if is_real is None else seen & is_real.unsqueeze(-2)

@@ -184,12 +184,8 @@ def gradients_of_plain(
     *arguments,
 ) -> list[Tensor | None]:
     """
-    Gradients of an operator that can be differentiated again, by autograd through `plain`, which computes the same.
-
-    Args:
-        needs: which of the inputs need a gradient.
-        grads: the gradient of the output and, optionally, of the denominators.
-        arguments: chunk size, division and head directions.
+    Gradients of an operator that can be differentiated again, by autograd through `plain`, which computes the same,
+    for those inputs that `needs` says. `grads` are the gradient of the output and, optionally, of the denominators.
     """
     # Both log decays may be one tensor; as separate tensors, each gets its own part of the gradient.
     inputs = [None if x is None else x.view_as(x) for x in inputs]

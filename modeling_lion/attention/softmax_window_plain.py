@@ -75,11 +75,8 @@ def attend_by_library(
     query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None, scaling: float, has_blind_queries: bool = False
 ) -> tuple[Tensor, None]:
     """
-    torch's softmax attention, `(b, h, q, d)`; 0 for a query that sees no key.
-
-    Args:
-        seen: the `window_mask`, `(b or 1, 1, q, k)`, bool; `None` if every query sees every key.
-        has_blind_queries: whether a query may see no key.
+    torch's softmax attention, `(b, h, q, d)`; 0 for a query that sees no key, which only `has_blind_queries` allows.
+    `seen` is the `window_mask`, `(b or 1, 1, q, k)`, bool; `None` if every query sees every key.
     """
     is_blind = None
     if has_blind_queries:  # backends disagree about such a query: let it see every key, and set its output to 0

@@ -318,11 +318,8 @@ def allocate_saved_of_delta(query, key, value, forward, backward, beta, chunk_si
 
 class DeltaGradients:
     """
-    The gradients of a slice, computed from the last step to the first.
-
-    Attributes:
-        d_gates: `(p, steps, 3, c)`, gradients of β and of the sums of log decays before each token and from it on.
-        d_state: dS, `(p, d, e)`; `None` after the last step.
+    The gradients of a slice, computed from the last step to the first: dS in `d_state`, and in `d_gates`, `(p, steps,
+    3, c)`, those of β and of the sums of log decays before each token and from it on.
     """
 
     def __init__(self, pairs: Pairs, states: list[Tensor | None], n: list[Tensor], needs_decay: bool):

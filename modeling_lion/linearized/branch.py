@@ -204,16 +204,10 @@ class LinearBranch(nn.Module):
         output_attentions: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """
-        Args:
-            query, key, value: `(batch, heads, length, head_dim)`, in one dtype.
-            tokens: the tokens, with their `order`; `None` if all are real.
-            scaling: scaling of the scores q·k; `None` for `head_dim ** -0.5`.
-            form: `"auto"`, `"parallel"`, `"chunk"` or `"rnn"`.
-            output_attentions: whether to return the weights, in quadratic time.
-
-        Returns:
-            The output, `(batch, length, heads, head_dim)`, and the weights, `(batch, heads, length, length)`, or
-            `None`.
+        The output, `(batch, length, heads, head_dim)`, and the weights, `(batch, heads, length, length)`, in quadratic
+        time, if `output_attentions`, otherwise `None`. Inputs are `(batch, heads, length, head_dim)`, in one dtype.
+        `tokens` have their `order`; `None` if all are real. `scaling` is that of the scores q·k; `None` for `head_dim
+        ** -0.5`. `form` is as in `lion_attention`.
         """
         tokens = Tokens() if tokens is None else tokens
         query, key, value = (tokens.reordered(x, 2) for x in (query, key, value))

@@ -27,13 +27,7 @@ from ..attention.plain import split_ones, with_ones
 
 
 class Joins(NamedTuple):
-    """
-    Functions that extend an attention operator beyond one segment.
-
-    Attributes:
-        segment_states: computes the states that a segment sends, like `segment_states`.
-        in_segment: computes a segment with the states that it receives, like `segment_attention`.
-    """
+    """Functions, like `segment_states` and `segment_attention`, that extend an attention operator beyond a segment."""
 
     segment_states: Callable
     in_segment: Callable

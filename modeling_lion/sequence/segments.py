@@ -74,14 +74,12 @@ def encode_in_segments(
     show_progress: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """
-    Run the encoder of a `LionModel` without its pooler; see `LionModel.encode_long` for the arguments.
+    The hidden states, `(batch, length, hidden_size)`, of a `LionModel` without its pooler, and the mask of real
+    tokens; see `LionModel.encode_long` for the arguments.
 
     A linear layer takes two passes: the first collects border states, the second computes the outputs and overwrites
     the inputs. Layers with a window take the second pass only. Besides one tensor of hidden states, the memory holds
     the activations of one segment and the border states.
-
-    Returns:
-        The hidden states, `(batch, length, hidden_size)`, and the mask of real tokens.
     """
     if not model.is_text:
         raise ValueError('This LionModel has `modality="image"`: `encode_long` reads text.')

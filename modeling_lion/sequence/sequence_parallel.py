@@ -142,13 +142,9 @@ def shared_layout(
     output_attentions: bool = False,
 ) -> SharedLayout:
     """
-    The layout of a segment, after the processes have exchanged their numbers of tokens. Raises a ValueError for what
-    processes cannot share.
-
-    Args:
-        inputs: `(batch, length of the segment, ...)`.
-        layout: the layout of the segment alone.
-        position_ids: the positions in the whole sequences that the caller gave; `None` to count real tokens.
+    The layout of a segment, after the processes have exchanged their numbers of tokens, from that of the segment alone
+    and the positions in the whole sequences that the caller gave, if any. Raises a ValueError for what processes
+    cannot share.
     """
     if layout.tokens.cu_seqlens is not None or output_attentions:
         raise ValueError(

@@ -146,11 +146,8 @@ class Plan:
     def allocate_saved(self, forward: Tensor | None, value: Tensor) -> list[Tensor]:
         """
         Memory for the tensors that the gradients need (`saved` in attention/custom_operator.py): an empty tensor
-        instead of a wider output, decays inside tiles, states and totals (triton/decay.py, triton/lit.py), and the
-        remainder of the output, in its dtype.
-
-        Args:
-            forward: log decays `(1 or batch, heads, 1 or length)`, or `None`.
+        instead of a wider output, decays inside tiles, from log decays `(1 or batch, heads, 1 or length)`, states and
+        totals, and the remainder of the output, in its dtype.
         """
         decays, totals, dtype = (0,), (0,), torch.float32
         if forward is None:
