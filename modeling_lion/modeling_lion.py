@@ -394,6 +394,11 @@ class LionModel(LionPreTrainedModel):
         return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
 
 
+def recorded(outputs: Any) -> dict[str, Any]:
+    """What the output of a head has of the layers."""
+    return {"hidden_states": outputs.hidden_states, "attentions": outputs.attentions}
+
+
 @auto_docstring(custom_intro="LION with a masked language modeling head.")
 class LionForMaskedLM(LionPreTrainedModel):
     _modalities = ("text",)
@@ -442,9 +447,7 @@ class LionForMaskedLM(LionPreTrainedModel):
         loss = None
         if labels is not None:
             loss = self.loss_function(labels=labels, logits=logits, vocab_size=self.config.vocab_size, **kwargs)
-        return MaskedLMOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        return MaskedLMOutput(loss=loss, logits=logits, **recorded(outputs))
 
 
 def classifier_dropout(config: LionConfig) -> nn.Dropout:
@@ -506,9 +509,7 @@ class LionForSequenceClassification(LionTextClassifier):
         )
         logits = self.classify(outputs.pooler_output)
         loss = None if labels is None else classification_loss(self, labels, logits, **kwargs)
-        return SequenceClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        return SequenceClassifierOutput(loss=loss, logits=logits, **recorded(outputs))
 
 
 @auto_docstring(custom_intro="LION with a classification head on every token, for example for named entities.")
@@ -541,9 +542,7 @@ class LionForTokenClassification(LionTextClassifier):
         loss = None
         if labels is not None:
             loss = self.loss_function(labels=labels, logits=logits, config=self.config, **kwargs)
-        return TokenClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        return TokenClassifierOutput(loss=loss, logits=logits, **recorded(outputs))
 
 
 @auto_docstring(custom_intro="LION with a question answering head: the first and the last token of an answer.")
@@ -577,13 +576,8 @@ class LionForQuestionAnswering(LionPreTrainedModel):
         loss = None
         if start_positions is not None and end_positions is not None:
             loss = self.loss_function(start_logits, end_logits, start_positions, end_positions, **kwargs)
-        return QuestionAnsweringModelOutput(
-            loss=loss,
-            start_logits=start_logits.contiguous(),
-            end_logits=end_logits.contiguous(),
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
+        logits = {"start_logits": start_logits.contiguous(), "end_logits": end_logits.contiguous()}
+        return QuestionAnsweringModelOutput(loss=loss, **logits, **recorded(outputs))
 
 
 @auto_docstring(custom_intro="LION with a multiple choice head, which scores each of several texts.")
@@ -625,9 +619,7 @@ class LionForMultipleChoice(LionTextClassifier):
         outputs = self.lion(*(None if x is None else x.flatten(0, 1) for x in inputs), return_dict=True, **kwargs)
         logits = self.classify(outputs.pooler_output).view(-1, num_choices)
         loss = None if labels is None else nn.functional.cross_entropy(logits, labels.to(logits.device))
-        return MultipleChoiceModelOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        return MultipleChoiceModelOutput(loss=loss, logits=logits, **recorded(outputs))
 
 
 class LionImageModel(LionPreTrainedModel):
@@ -660,18 +652,11 @@ class LionForImageClassification(LionImageModel):
         labels (`torch.Tensor` of shape `(batch_size,)` or `(batch_size, num_labels)`, *optional*):
             Classes (int64), numbers to regress on (`num_labels=1`, float), or 0/1 per label (float).
         """
-        outputs = self.lion(
-            pixel_values=pixel_values,
-            interpolate_pos_encoding=interpolate_pos_encoding,
-            attention_mask=attention_mask,
-            return_dict=True,
-            **kwargs,
-        )
+        options = {"interpolate_pos_encoding": interpolate_pos_encoding, "attention_mask": attention_mask}
+        outputs = self.lion(pixel_values=pixel_values, return_dict=True, **options, **kwargs)
         logits = self.classifier(outputs.pooler_output)
         loss = None if labels is None else classification_loss(self, labels, logits, **kwargs)
-        return ImageClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        return ImageClassifierOutput(loss=loss, logits=logits, **recorded(outputs))
 
 
 @auto_docstring(custom_intro="LION with a linear decoder to pixels, for masked image modeling (SimMIM).")
@@ -699,14 +684,9 @@ class LionForMaskedImageModeling(LionImageModel):
         bool_masked_pos (`torch.BoolTensor` of shape `(batch_size, num_patches)`, *optional*):
             True for patches that the mask token replaces. If given, the loss is their mean absolute error.
         """
-        outputs = self.lion(
-            pixel_values=pixel_values,
-            bool_masked_pos=bool_masked_pos,
-            interpolate_pos_encoding=interpolate_pos_encoding,
-            attention_mask=attention_mask,
-            return_dict=True,
-            **kwargs,
-        )
+        options = {"interpolate_pos_encoding": interpolate_pos_encoding, "attention_mask": attention_mask}
+        options |= {"bool_masked_pos": bool_masked_pos}
+        outputs = self.lion(pixel_values=pixel_values, return_dict=True, **options, **kwargs)
         rows, columns = patch_grid(self.config, pixel_values)
         patch_shape = (self.config.num_channels, *self.config.patch_shape)
         patches = self.decoder(outputs.last_hidden_state[:, self.config.num_prefix_tokens :]).unflatten(2, patch_shape)
@@ -717,12 +697,7 @@ class LionForMaskedImageModeling(LionImageModel):
             mask = bool_masked_pos.to(error.dtype)[:, :, None, None, None].expand(-1, -1, *patch_shape)
             mask = join_patches(mask, rows, columns)
             loss = (error * mask).sum() / mask.sum().clamp(min=1)
-        return MaskedImageModelingOutput(
-            loss=loss,
-            reconstruction=reconstruction,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
+        return MaskedImageModelingOutput(loss=loss, reconstruction=reconstruction, **recorded(outputs))
 
 
 def patch_maps(config: PreTrainedConfig, tokens: Tensor, pixel_values: Tensor) -> Tensor:
@@ -796,17 +771,11 @@ class LionForSemanticSegmentation(LionImageModel):
             do not count. The logits are of patches, `(batch_size, num_labels, rows, columns)`; the loss interpolates
             them to the size of the labels.
         """
-        outputs = self.lion(
-            pixel_values=pixel_values,
-            interpolate_pos_encoding=interpolate_pos_encoding,
-            return_dict=True,
-            **kwargs,
-        )
+        options = {"interpolate_pos_encoding": interpolate_pos_encoding}
+        outputs = self.lion(pixel_values=pixel_values, return_dict=True, **options, **kwargs)
         logits = patch_maps(self.config, self.decode_head(self.dropout(outputs.last_hidden_state)), pixel_values)
         loss = None if labels is None else segmentation_loss(logits, labels, self.config.semantic_loss_ignore_index)
-        return SemanticSegmenterOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        return SemanticSegmenterOutput(loss=loss, logits=logits, **recorded(outputs))
 
 
 def segmentation_loss(logits: Tensor, labels: Tensor, ignore_index: int) -> Tensor:

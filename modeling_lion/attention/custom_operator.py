@@ -22,6 +22,7 @@ lose most of their digits); otherwise it is empty, `(0,)`.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from zlib import crc32
 
@@ -150,16 +151,13 @@ def attention_operator(
     return Operator(operator, compute, type(f"lion_{name}", (torch.autograd.Function,), methods))
 
 
+@dataclass(eq=False)
 class Operator:
     """An operator. If `is_direct`, it can also be called without torch's dispatcher, as `compute` or `function`."""
 
-    def __init__(
-        self,
-        operator: Callable,
-        compute: Callable | None = None,
-        function: type[torch.autograd.Function] | None = None,
-    ):
-        self.operator, self.compute, self.function = operator, compute, function
+    operator: Callable
+    compute: Callable | None = None
+    function: type[torch.autograd.Function] | None = None
 
     def __call__(self, *inputs):
         return self.operator(*inputs)

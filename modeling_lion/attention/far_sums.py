@@ -55,16 +55,9 @@ def far_sums(
         late, early = decays_on_the_way(log_decay, delay)
         keys = tuple(k * d.exp().unsqueeze(-1).to(k.dtype) for k, d in zip(keys, (late, early), strict=True))
         both = alternated(log_decay, log_decay, dim=0 if is_per_head(log_decay) else 1)
-    numerator, denominator = lion_attention(
-        alternated(query, query),
-        alternated(*keys),
-        alternated(*values),
-        LogDecay(both, both),
-        form=form,
-        head_directions="alternate",
-        returns_sums=True,
-    )[0]
-    return tuple(x.unflatten(1, (-1, 2)).sum(2) for x in (numerator, denominator))
+    inputs = alternated(query, query), alternated(*keys), alternated(*values), LogDecay(both, both)
+    sums, _ = lion_attention(*inputs, form=form, head_directions="alternate", returns_sums=True)
+    return tuple(x.unflatten(1, (-1, 2)).sum(2) for x in sums)
 
 
 def shifted(x: Tensor, steps: int) -> Tensor:

@@ -76,14 +76,8 @@ def lion_attention(
     with without_autocast(query):
         if form == "eager":
             inputs = (x.to(accumulation_dtype(x.dtype)) for x in (query, key, value))
-            output, weights = reference_attention(
-                *inputs,
-                log_decay,
-                normalization=normalization,
-                cu_seqlens=cu_seqlens,
-                head_directions=head_directions,
-                returns_sums=returns_sums,
-            )
+            options = {"cu_seqlens": cu_seqlens, "head_directions": head_directions, "returns_sums": returns_sums}
+            output, weights = reference_attention(*inputs, log_decay, normalization=normalization, **options)
             return (output, weights) if returns_sums else (output.to(value.dtype), weights.to(value.dtype))
         forward, backward = finite_log_decay(log_decay, query, cu_seqlens, head_directions, masks_directions=False)
         options = form, forward is not None, chunk_size, head_directions

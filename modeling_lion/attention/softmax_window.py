@@ -51,14 +51,8 @@ def sliding_attention(
     tokens = Tokens() if tokens is None else tokens
     check_window_arguments(query, key, value, sliding_window, tokens, first_query)
     inputs = (tokens.reordered(x, 2) for x in (query, key, value))
-    output, log_sum = attend_in_window(
-        *inputs,
-        sliding_window=sliding_window,
-        scaling=scaling,
-        tokens=tokens.contiguous(),
-        first_query=first_query,
-        with_log_sum=with_log_sum,
-    )
+    options = sliding_window, scaling, tokens.contiguous(), first_query, with_log_sum
+    output, log_sum = attend_in_window(*inputs, *options)
     output = tokens.restored(output)
     if with_log_sum:
         log_sum = tokens.restored(log_sum, 2)
@@ -74,7 +68,6 @@ def attend_in_window(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    *,
     sliding_window: int,
     scaling: float,
     tokens: Tokens,

@@ -181,16 +181,8 @@ def windowed(
     """
     query, key, value = by_query_head(query, key, value)
     check_window_arguments(query, key, value, reach, tokens, first_query=0)
-    output, log_sum = attend_in_window(
-        query,
-        key,
-        value,
-        sliding_window=reach,
-        scaling=query.shape[-1] ** -0.5 if scaling is None else scaling,
-        tokens=tokens,
-        first_query=0,
-        with_log_sum=sinks is not None,
-    )
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    output, log_sum = attend_in_window(query, key, value, reach, scaling, tokens, 0, sinks is not None)
     if sinks is None:
         return output
     # A sink is an additional key with value 0, which takes weight from all others.

@@ -60,18 +60,9 @@ def run_once(model: PreTrainedModel, example_inputs: dict[str, Tensor] | None) -
         problem = problem_of(model.config, module, query, key, attention_mask, is_causal, kwargs)
         if module not in names:
             problem = OUTSIDE
-        findings.attention.setdefault(
-            module,
-            FoundAttention(
-                names.get(module, type(module).__name__),
-                query.shape[1],
-                query.shape[-1],
-                scaling,
-                kwargs.get("sliding_window") is not None,
-                query.shape[2],
-                problem,
-            ),
-        )
+        name, has_window = names.get(module, type(module).__name__), kwargs.get("sliding_window") is not None
+        found = FoundAttention(name, query.shape[1], query.shape[-1], scaling, has_window, query.shape[2], problem)
+        findings.attention.setdefault(module, found)
         return query.new_zeros(len(query), query.shape[2], query.shape[1], value.shape[-1]), None
 
     def mask(*args, **kwargs):
