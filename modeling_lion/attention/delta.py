@@ -166,16 +166,7 @@ def has_flash_delta(query: Tensor) -> bool:
     )
 
 
-def flash_delta_body(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    log_decay: Tensor,
-    beta: Tensor,
-    chunk_size: int,
-    *,
-    dtype: torch.dtype = torch.bfloat16,
-) -> Tensor:
+def flash_delta_body(query, key, value, log_decay, beta, chunk_size, *, dtype):
     """
     A body as in attention/delta_plain.py; products are computed in `dtype`. The kernel chooses the chunk size, and
     decays the state before it writes, not after that: it gets the log decay of the token before.

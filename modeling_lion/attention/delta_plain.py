@@ -37,22 +37,11 @@ RMS_EPS = 1e-5
 LEAST_LOG_DECAY = -50.0
 
 
-def run_delta_body(
-    body: Callable,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    forward: Tensor,
-    backward: Tensor,
-    beta: Tensor,
-    chunk_size: int,
-    division: str,
-    head_directions: str,
-) -> tuple[Tensor, Tensor]:
+def run_delta_body(body: Callable, *inputs) -> tuple[Tensor, Tensor]:
     """Output and denominators, `(batch, heads, length)`, of a body; inputs as in attention/delta.py."""
-    inputs = in_reading_order(query, key, value, forward, backward, beta)
-    output = back_in_order(body(*inputs, chunk_size))
-    return finish_delta(output, value.dtype, division)
+    *tensors, chunk_size, division, _ = inputs
+    output = back_in_order(body(*in_reading_order(*tensors), chunk_size))
+    return finish_delta(output, tensors[2].dtype, division)
 
 
 def in_reading_order(

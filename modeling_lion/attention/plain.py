@@ -31,17 +31,9 @@ def run_plain(body: Callable, *inputs) -> tuple[Tensor, Tensor]:
     return finish_plain(*body(*prepared), inputs[2].dtype, inputs[-2], inputs[0].shape[-1])
 
 
-def prepare_plain(
-    body: Callable,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    forward: Tensor | None,
-    backward: Tensor | None,
-    chunk_size: int,
-    division: str,
-    head_directions: str,
-) -> tuple[Callable, tuple]:
+def prepare_plain(body: Callable, *inputs) -> tuple[Callable, tuple]:
+    """The body to call, and its inputs, from those of `run_plain`."""
+    query, key, value, forward, backward, chunk_size, _, head_directions = inputs
     if body is rnn_body and head_directions == "alternate":
         body = alternating_rnn_body
     else:

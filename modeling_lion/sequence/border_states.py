@@ -88,21 +88,11 @@ def pass_through(state: Tensor, factor: Tensor, added: Tensor) -> Tensor:
 
 
 def segment_attention(
-    attention: Callable,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    log_decay: LogDecay,
-    *,
-    border_states: BorderStates,
-    normalization: str,
-    head_directions: str = "both",
-    **kwargs,
+    attention: Callable, *inputs, border_states: BorderStates, normalization: str, head_directions: str, **kwargs
 ) -> tuple[Tensor, None]:
     """The output of one segment: `attention` inside of it, plus the sums over tokens outside, from `border_states`."""
-    (numerator, denominator), _ = attention(
-        query, key, value, log_decay, head_directions=head_directions, returns_sums=True, **kwargs
-    )
+    query, _, value, log_decay = inputs
+    (numerator, denominator), _ = attention(*inputs, head_directions=head_directions, returns_sums=True, **kwargs)
     with without_autocast(query):
         query = query.to(accumulation_dtype(query.dtype))
         factors = segment_factors(log_decay, query, head_directions)
@@ -154,19 +144,10 @@ def with_states(
 
 
 def delta_segment_attention(
-    attention: Callable,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    log_decay: LogDecay,
-    beta: Tensor,
-    *,
-    border_states: BorderStates,
-    **kwargs,
+    attention: Callable, *inputs, border_states: BorderStates, **kwargs
 ) -> tuple[Tensor, None]:
     """`segment_attention` for `delta_attention`."""
-    with without_autocast(query):
-        inputs = with_states(query, key, value, log_decay, beta, border_states.forward, border_states.backward)
-        output, _ = attention(*inputs, **kwargs)
-        size = key.shape[-1]
+    size, value = inputs[1].shape[-1], inputs[2]
+    with without_autocast(value):
+        output, _ = attention(*with_states(*inputs, border_states.forward, border_states.backward), **kwargs)
         return output[:, :, size:-size].to(value.dtype), None
