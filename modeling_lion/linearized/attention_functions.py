@@ -128,7 +128,7 @@ class ModuleCall:
         branch, scaling, dropout = self.module.lion, self.options["scaling"], self.options["dropout"]
         query, key, value = by_query_head(query, key, value)
         if is_exporting_a_choice():
-            return choose_in_graph(branch, query, key, value, tokens.is_real, scaling, self.form, self.reach), None
+            return choose_in_graph(self, query, key, value, tokens.is_real), None
         output, weights = branch(query, key, value, tokens, scaling, self.form, self.output_attentions)
         return F.dropout(output, dropout, training=dropout > 0), weights
 

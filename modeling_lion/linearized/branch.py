@@ -213,24 +213,16 @@ class LinearBranch(nn.Module):
         query, key, value = (tokens.reordered(x, 2) for x in (query, key, value))
         needs_weights = output_attentions or form == "parallel"
         with without_autocast(query):
-            output, weights = self.attend(query, key, value, tokens.contiguous(), scaling, form, needs_weights)
+            output, weights = self.attend(form, needs_weights, query, key, value, tokens.contiguous(), scaling)
         output = tokens.restored(output.transpose(1, 2))
         if not output_attentions:
             return output, None
         return output, tokens.restored(tokens.restored(weights, 2), 3)
 
-    def attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        tokens: Tokens,
-        scaling: float | None,
-        form: str,
-        needs_weights: bool,
-    ) -> tuple[Tensor, Tensor | None]:
+    def attend(self, form: str, needs_weights: bool, *given) -> tuple[Tensor, Tensor | None]:
         """`forward` without padding between real tokens; the output is `(batch, heads, length, head_dim)`."""
-        inputs, log_decay, window = self.prepare(query, key, value, tokens, scaling)
+        inputs, log_decay, window = self.prepare(*given)
+        _, key, value, *_ = given
         if self.corrects:
             output, weights = self.read(inputs, key, value, log_decay, "eager" if needs_weights else form)
             if weights is None:

@@ -59,24 +59,15 @@ class LinearizedChoice:
         return (torch.func.functional_call(self.branch, weights, arguments)[0],)
 
 
-def choose_in_graph(
-    branch: LinearBranch,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    is_real: Tensor | None,
-    scaling: float | None,
-    form: str,
-    reach: int | None,
-) -> Tensor:
+def choose_in_graph(call, query: Tensor, key: Tensor, value: Tensor, is_real: Tensor | None) -> Tensor:
     """
-    Softmax for a short batch or linear attention for a long one, `(batch, length, heads, head_dim)`; no gradients.
+    Softmax for a short batch or linear attention for a long one, `(batch, length, heads, head_dim)`, for a
+    `ModuleCall` (attention_functions.py); no gradients.
     """
+    branch, form = call.module.lion, "chunk" if call.form == "auto" else call.form
     weights = dict(branch.named_parameters())
     inputs = (query, key, value, *(() if is_real is None else (is_real,)), *weights.values())
-    form = "chunk" if form == "auto" else form
-    exact = branch.config.lion_exact_length
-    rest = tuple(weights), is_real is not None, scaling, reach, form, branch
+    rest = tuple(weights), is_real is not None, call.options["scaling"], call.reach, form, branch
+    choice = LinearizedChoice(sizes_of(inputs), branch.config.lion_exact_length, *rest)
     batch, heads, length, _ = query.shape
-    shape = batch, length, heads, value.shape[-1]
-    return chosen_in_graph(LinearizedChoice(sizes_of(inputs), exact, *rest), inputs, [value.dtype], [shape])[0]
+    return chosen_in_graph(choice, inputs, [value.dtype], [(batch, length, heads, value.shape[-1])])[0]

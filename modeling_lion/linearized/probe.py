@@ -57,7 +57,8 @@ def run_once(model: PreTrainedModel, example_inputs: dict[str, Tensor] | None) -
     def attention(module, query, key, value, attention_mask=None, scaling=None, is_causal=None, **kwargs):
         if isinstance(attention_mask, Tensor) and any(torch.equal(attention_mask, x) for x in made):
             attention_mask = None
-        problem = problem_of(model.config, module, query, key, attention_mask, is_causal, kwargs)
+        is_cross = query.shape[2] != key.shape[2]
+        problem = problem_of(model.config, module, is_cross, attention_mask, is_causal, kwargs)
         if module not in names:
             problem = OUTSIDE
         name, has_window = names.get(module, type(module).__name__), kwargs.get("sliding_window") is not None
@@ -142,20 +143,14 @@ def probing(model: PreTrainedModel, attention: Callable, mask: Callable) -> Iter
 
 
 def problem_of(
-    config: PreTrainedConfig,
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    mask: Any,
-    is_causal: bool | None,
-    kwargs: dict,
+    config: PreTrainedConfig, module: nn.Module, is_cross: bool, mask: Any, is_causal: bool | None, kwargs: dict
 ) -> str | None:
     """Why an attention module cannot become linear; `None` if it can."""
     if getattr(module, "is_causal", False) if is_causal is None else is_causal:
         return "is causal, and LION reads in both directions"
     if getattr(config, "is_decoder", False):
         return "belongs to a decoder (`is_decoder`)"
-    if query.shape[2] != key.shape[2]:
+    if is_cross:
         return "attends to another sequence"
     if adds_bias(mask) or any(kwargs.get(name) is not None for name in ("position_bias", "relative_position_bias")):
         return "adds a bias to its scores"

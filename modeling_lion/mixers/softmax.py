@@ -117,11 +117,9 @@ class SoftmaxMixer(Mixer):
 
     def bound(self, attention: Callable, layout: Layout, mask) -> Callable:
         """An attention function of transformers, bound to the options of this mixer."""
-        packing = {}
-        if (
-            layout.tokens.cu_seqlens is not None and "flash" in self.config._attn_implementation
-        ):  # other functions take the mask
-            longest, borders = layout.tokens.cu_seqlens.diff().max(), layout.tokens.cu_seqlens.int()
+        packing, borders = {}, layout.tokens.cu_seqlens
+        if borders is not None and "flash" in self.config._attn_implementation:  # other functions take the mask
+            longest, borders = borders.diff().max(), borders.int()
             packing = {"cu_seq_lens_q": borders, "cu_seq_lens_k": borders}
             packing |= {"max_length_q": longest, "max_length_k": longest}
         return partial(
