@@ -306,8 +306,7 @@ def compute_delta(query, key, value, forward, backward, beta, chunk_size, divisi
     denominator = denominator.squeeze(-1)
     if output.dtype == value.dtype or division == "deferred":
         return output, denominator, denominator.new_empty(0)
-    is_needed = division == "rms"
-    return output.to(value.dtype), denominator, output if is_needed else denominator.new_empty(0)
+    return output.to(value.dtype), denominator, output if division == "rms" else denominator.new_empty(0)
 
 
 def allocate_saved_of_delta(query, key, value, forward, backward, beta, chunk_size, division, head_directions):
@@ -420,10 +419,8 @@ def compute_delta_gradients(
             delta = cut.scratch("delta", pairs.size, 2 * m, value_dim)
             dy = pairs.read(dy, delta[:, m:])
             if division == "rms":
-                y, size = (
-                    pairs.read(out, pairs.memory("y", m, value_dim)),
-                    pairs.read(root, pairs.memory("root", m, 1)),
-                )
+                y = pairs.read(out, pairs.memory("y", m, value_dim))
+                size = pairs.read(root, pairs.memory("root", m, 1))
                 along = torch.mul(dy, y, out=pairs.memory("product", m, value_dim)).mean(-1, keepdim=True)
                 dy.addcmul_(y, along, value=-1).div_(size)
             dx, added = own.step(s, x, delta)

@@ -31,13 +31,12 @@ def check_linearized_mixer(name: str) -> None:
         return
     if name not in MIXERS:
         raise ValueError(unknown("mixer", name, dict.fromkeys(possible), "register_mixer"))
+    why = "it is not linear attention with decays, which is what can be put inside another encoder"
     if MIXERS[name].is_linear:
         why = (
             "its class does not say how decays are made of keys, by a static method `decay_of_keys(num_heads, "
             "head_dim)` (modeling_lion.mixers.mixer.Mixer)"
         )
-    else:
-        why = "it is not linear attention with decays, which is what can be put inside another encoder"
     raise ValueError(f"`mixer` is {name!r}: {why}. Give one of {', '.join(map(repr, possible))}.")
 
 
