@@ -297,21 +297,15 @@ def packed_borders(position_ids: Tensor | None, is_real: Tensor | None, batch: i
     if position_ids is None or not is_readable(position_ids):
         return None
     token = torch.arange(position_ids.shape[1], device=position_ids.device).unsqueeze(0)
-    if is_real is None:
-        step, steps_between, first = position_ids.diff(dim=1), 1, position_ids[:, :1]
-        follows = None
-    else:
-        position_ids = position_ids.expand_as(is_real)
-        last_real = torch.where(is_real, token, -1).cummax(dim=1).values[:, :-1]
-        step = position_ids[:, 1:] - position_ids.gather(1, last_real.clamp(min=0))
-        steps_between, follows = token[:, 1:] - last_real, is_real[:, 1:] & (last_real >= 0)
-        first = position_ids.gather(1, is_real.int().argmax(dim=1, keepdim=True))
-    rises = (step == 1) | (step == steps_between)
-    returns = (position_ids[:, 1:] == first) & ~rises
-    is_known = rises | returns
-    if follows is not None:
-        is_known, rises, returns = is_known | ~follows, rises & follows, returns & follows
-    is_packing = is_known.all(dim=1, keepdim=True) & rises.any(dim=1, keepdim=True)
+    is_real = torch.ones_like(position_ids, dtype=torch.bool) if is_real is None else is_real
+    position_ids = position_ids.expand_as(is_real)
+    last_real = torch.where(is_real, token, -1).cummax(dim=1).values[:, :-1]
+    step = position_ids[:, 1:] - position_ids.gather(1, last_real.clamp(min=0))
+    follows = is_real[:, 1:] & (last_real >= 0)
+    first = position_ids.gather(1, is_real.int().argmax(dim=1, keepdim=True))
+    rises = follows & ((step == 1) | (step == token[:, 1:] - last_real))
+    returns = follows & (position_ids[:, 1:] == first) & ~rises
+    is_packing = (rises | returns | ~follows).all(dim=1, keepdim=True) & rises.any(dim=1, keepdim=True)
     begins = pad(returns & is_packing, (1, 0))
     if not begins.any():
         return None

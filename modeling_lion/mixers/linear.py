@@ -9,7 +9,6 @@ from functools import partial
 
 from torch import Tensor
 from transformers import PreTrainedConfig
-from transformers.utils import logging
 
 from configuration_lion.registry import find_feature_map
 
@@ -24,11 +23,8 @@ from ..sequence.halo import WithHalo, reach_of
 from ..sequence.layout import Layout, PositionEmbeddings
 from ..sequence.rotary import rotate
 from ..sequence.tiles import TokenTile
-from .mixer import AttentionCall, Mixer, register_mixer
+from .mixer import AttentionCall, Mixer, register_mixer, warn_of_weights
 from .short_conv import ShortConv, fused_convolution
-
-
-logger = logging.get_logger(__name__)
 
 
 def forms_of(operator: Callable) -> dict[str, Callable]:
@@ -111,10 +107,7 @@ class LinearMixer(Mixer):
     def weights(self, call: AttentionCall, layout: Layout) -> Tensor | None:
         if "eager" not in self.forms:
             return super().weights(call, layout)
-        logger.warning_once(
-            f'The "{self.config._attn_implementation}" kernel has no attention weights: they are computed once '
-            "more in the full form, which takes time and memory quadratic in the length."
-        )
+        warn_of_weights(f'The "{self.config._attn_implementation}" kernel')
         return self.bound(self.forms["eager"], layout)(*call.inputs)[1]
 
     def features(self, around: WithHalo, layout: Layout) -> list[Tensor]:

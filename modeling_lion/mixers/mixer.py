@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers import initialization as init
+from transformers.utils import logging
 
 from configuration_lion.registry import MIXERS
 
@@ -22,6 +23,16 @@ from ..attention.tracing import is_readable
 from ..sequence.border_states import BorderStates, pass_borders
 from ..sequence.layout import Layout
 from ..tokens import Tokens
+
+
+logger = logging.get_logger(__name__)
+
+
+def warn_of_weights(what: str) -> None:
+    logger.warning_once(
+        f"{what} has no attention weights: they are computed once more in the full form, which takes time and memory "
+        "quadratic in the length."
+    )
 
 
 class AttentionCall(NamedTuple):

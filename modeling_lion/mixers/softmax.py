@@ -16,7 +16,6 @@ from transformers.masking_utils import (
     create_bidirectional_mask,
     create_bidirectional_sliding_window_mask,
 )
-from transformers.utils import logging
 
 from ..attention.implementation_names import softmax_name
 from ..attention.softmax_window import dense_window_mask, sliding_attention
@@ -26,10 +25,7 @@ from ..sequence.layout import Layout
 from ..sequence.rotary import rotate
 from ..sequence.tiles import TokenTile
 from ..tokens import Tokens
-from .mixer import AttentionCall, Mixer, register_mixer
-
-
-logger = logging.get_logger(__name__)
+from .mixer import AttentionCall, Mixer, register_mixer, warn_of_weights
 
 
 def eager_softmax(
@@ -156,10 +152,7 @@ class SoftmaxMixer(Mixer):
                 f'"{implementation}" has no attention weights for these inputs: choose '
                 '`attn_implementation="eager"` for `output_attentions=True`.'
             )
-        logger.warning_once(
-            f'"{implementation}" has no attention weights: they are computed once more by the eager form, which takes '
-            "time and memory quadratic in the length."
-        )
+        warn_of_weights(f'"{implementation}"')
         if mask is not None and mask.dim() == 2:  # a mask of flash attention
             mask = mask[:, None, None].bool()
         return eager_softmax(self, *call.inputs, mask, self.scaling)[1]
@@ -215,9 +208,6 @@ class SlidingMixer(SoftmaxMixer):
             return None
         if softmax_name(self.config._attn_implementation) != "sdpa":
             return super().weights(call, layout)
-        logger.warning_once(
-            "Attention in a window has no attention weights: they are computed once more by the eager form, which "
-            "takes time and memory quadratic in the length."
-        )
+        warn_of_weights("Attention in a window")
         mask = dense_window_mask(call.inputs[0][:, 0], self.sliding_window, layout.tokens)
         return eager_softmax(self, *call.inputs, mask, self.scaling)[1]

@@ -277,8 +277,8 @@ MUTANTS = [
     Mutant(
         "packing: a padded position 0 starts a sequence",
         "packed_borders",
-        "is_known, rises, returns = (is_known | ~follows, rises & follows, returns & follows)",
-        "is_known, rises, returns = (is_known | ~follows, rises & follows, returns | ~follows)",
+        "follows & (position_ids[:, 1:] == first) & ~rises",
+        "(position_ids[:, 1:] == first) & ~rises",
         "test_modeling_lion.py::test_positions_of_padding_start_no_sequence",
     ),
     Mutant(
