@@ -341,8 +341,10 @@ class LionModel(LionPreTrainedModel):
             hidden_states = self.embeddings(pixel_values, **changes)
             is_real = real_tokens(attention_mask, hidden_states)
             layout = image_layout(self.config, hidden_states, patch_grid(self.config, pixel_values), is_real)
-        for layer_type in self.config.layer_types_in_use - {"linear_attention"}:
-            layout.masks[layer_type] = layout.mask(mixer_class(self.config, layer_type), self.config, hidden_states)
+        if not layout.is_segment:  # there, softmax layers have windows, which read `tokens`
+            for layer_type in self.config.layer_types_in_use - {"linear_attention"}:
+                softmax: Any = mixer_class(self.config, layer_type)
+                layout.masks[layer_type] = softmax.layer_mask(self.config, hidden_states, layout.tokens)
         layout.memory = Memory() if find_mixer(self.config.mixer_type).has_memory else None
         layout.has_tiles = is_faster_in_tiles(self, hidden_states)
         layout.plan = CallPlan() if is_readable(hidden_states) else None

@@ -89,9 +89,6 @@ class Layout:
         """An attention operator, such as a form of `lion_attention`, adapted to this layout by its `joins`."""
         return attention
 
-    def mask(self, mixer_class: type, config: PreTrainedConfig, hidden_states: Tensor) -> Any:
-        return mixer_class.layer_mask(config, hidden_states, self.tokens)
-
     def pool(self, hidden_states: Tensor, reduce: Callable[[Tensor, Tensor | None], Tensor], pooling: str) -> Tensor:
         """
         Reduce each sequence of `(batch, length, hidden_size)` to one vector, `(batch, size)`, or `(batch *

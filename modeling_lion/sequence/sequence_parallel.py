@@ -74,9 +74,6 @@ class SharedLayout(Layout):
         states = self.exchange(joins.segment_states(key, value, *gates, options["head_directions"]))
         return joins.in_segment(attention, query, key, value, *gates, border_states=states, **options)
 
-    def mask(self, mixer_class: type, config: PreTrainedConfig, hidden_states: Tensor) -> None:
-        """No mask: softmax layers have windows here, which read `tokens`."""
-
     def pool(self, hidden_states: Tensor, reduce: Callable[[Tensor, Tensor | None], Tensor], pooling: str) -> Tensor:
         """The first real token (`"cls"`) or the mean of all real tokens (`"mean"`) of whole sequences."""
         weights = torch.ones(hidden_states.shape[:2], dtype=torch.bool, device=hidden_states.device)
