@@ -162,10 +162,8 @@ class ConfigChecks(ConfigPart):
 
     def drop_deleted_fields(self, stored: dict) -> None:
         """
-        Remove deleted fields from a stored configuration.
-
-        Raises:
-            ValueError: if one has a value that this version cannot compute.
+        Remove deleted fields from a stored configuration. Raises a ValueError if one has a value that this version
+        cannot compute.
         """
         stored.pop("decay_rank", None)  # no remaining mixer reads it
         for name, usual in (DELETED_FIELDS | {"embedding_norm": self.modality == "text"}).items():

@@ -112,9 +112,7 @@ def finite_log_decay(
 
     Args:
         query: `(batch, heads, length, ...)`; the result is on its device, in its accumulation dtype.
-        cu_seqlens: borders of packed sequences along the length, `(num_sequences + 1,)`, from 0 to `length`. The
-            same borders hold for every row of the batch.
-        head_directions: `"both"`, or `"alternate"` for even heads that read forward and odd ones that read backward.
+        cu_seqlens, head_directions: as in `lion_attention`.
         masks_directions: whether to apply `mask_directions`, which kernels with one direction per head do not need.
 
     Returns:

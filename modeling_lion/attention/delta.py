@@ -79,11 +79,8 @@ def delta_attention(
         form, chunk_size, cu_seqlens, plan: as in `lion_attention`. The parallel form is one chunk.
 
     Returns:
-        The output, `(batch, heads, length, value_dim)`, in the dtype of `value`, and for `"eager"` the matrix that
-        multiplies the values, `(batch, heads, length, length)`, with entries of either sign, otherwise `None`.
-
-    Raises:
-        ValueError: if a shape, a dtype or a name is wrong.
+        The output and the weights or `None`, as `lion_attention`. The weights, which multiply the values, have entries
+        of either sign. As there, a wrong argument raises a ValueError.
     """
     if plan is None:
         options = form, normalization, chunk_size, cu_seqlens, head_directions

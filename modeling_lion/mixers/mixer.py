@@ -202,10 +202,8 @@ class Mixer(nn.Module):
 def each_sequence(mix: Callable[[Tensor], Tensor], hidden_states: Tensor, tokens: Tokens) -> Tensor:
     """
     Apply `mix`, which maps `(sequences, length, channels)` to the same shape, to every sequence of `(batch, length,
-    channels)`, in one call for all with the same number of real tokens; padded tokens get 0.
-
-    Raises:
-        ValueError: if `mix` returns another shape, or the numbers of real tokens cannot be read, as in a graph.
+    channels)`, in one call for all with the same number of real tokens; padded tokens get 0. Raises a ValueError if
+    the numbers of real tokens cannot be read, as in a graph.
     """
     masks = [x for x in (tokens.is_real, tokens.cu_seqlens) if x is not None]
     if not masks:
