@@ -138,15 +138,10 @@ class Tokens:
 
     def sequences_as_rows(self, like: Tensor, are_equal: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
         """
-        Split packed rows into one row per sequence, without inner padding and without sequences that have no real
-        token. Each group has sequences of similar lengths, since all of them are padded to the longest one.
-
-        Args:
-            like: `(batch, length, ...)`, for its shape and device.
-            are_equal: whether each group has the sequences of one length, and so no padding.
-
-        Yields:
-            Indices of tokens, counted through all rows, and a mask of real tokens, `(sequences, longest)` each.
+        Yield the sequences of packed rows `like`, `(batch, length, ...)`, without inner padding and those without real
+        tokens, one row each: indices of tokens, counted through all rows, and a mask of real tokens, `(sequences,
+        longest)` each. A group has sequences of similar lengths, padded to the longest one, or, if `are_equal`, of one
+        length.
         """
         batch, length = like.shape[:2]
         borders = torch.tensor([0, length]) if self.cu_seqlens is None else self.cu_seqlens
@@ -181,10 +176,7 @@ def read_text(
     """
     The tokens of a text, `(batch, length, ...)`, without an `order`. If `cu_seqlens` is `None`, borders are read from
     `position_ids` (`packed_borders`). If `position_ids` is `None`, positions are computed (`token_positions`). The
-    `attention_mask` is 1 for real tokens and 0 for padding.
-
-    Raises:
-        ValueError: if a mask or borders do not fit.
+    `attention_mask` is 1 for real tokens and 0 for padding. Raises a ValueError if a mask or borders do not fit.
     """
     batch, length = inputs.shape[:2]
     is_real = real_tokens(attention_mask, inputs)
