@@ -25,6 +25,7 @@ TEXTS = {
 }
 # Tables of trainings, the columns of their tasks, and the score.
 SOURCES = (("real_images", IMAGES, "test_accuracy"), ("real_text", TEXTS, "test_score"))
+LOCAL = "local mean"  # in the first rows: what near tokens alone give
 # The models from which differences are told: a ViT, and BERT with rotary positions.
 REFERENCES = {"real_images": "softmax", "real_text": "softmax (rotary)"}
 # The tasks of the picture.
@@ -72,7 +73,7 @@ def score_tables(
     tables = []
     for stage, scores in columns.items():
         names = list(dict.fromkeys(name for of_column in scores.values() for name in of_column))
-        names.sort(key=lambda name: [*theirs, name].index(name))
+        names.sort(key=lambda name: [reference, LOCAL, *theirs, name].index(name))
         header, lines = [""], {name: [name] for name in names}
         for title, of_column in scores.items():
             header.append(title)
@@ -137,7 +138,7 @@ def without_score(title: str) -> str:
     return title.split(", test")[0]
 
 
-@table("real images", csv=("real_images", "real_images_speed"))
+@table("real images", csv=("real_images", "real_images_speed"), shown=r"^\| (?!LION-[DS]♮)")
 def real_images(read: Read) -> str:
     rows, speed = read("real_images"), read("real_images_speed")
     scores = by_stage(rows, IMAGES, "test_accuracy")
