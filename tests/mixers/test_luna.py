@@ -124,3 +124,16 @@ def test_a_checkpoint_is_verified_with_what_computes_it(tmp_path):
     folder = text_checkpoint(tmp_path / "luna", mixer_type="luna", luna_activation="elu")
     result = verify_checkpoint(folder)
     assert result.passed and {e.kernel for e in result.errors} == {"sdpa"} and not result.numerics.heads
+
+
+def test_layers_on_several_devices_share_the_memory(find_case, tmp_path):
+    case = find_case("LionModel", "text")
+    model = case.model("luna")
+    inputs = case.inputs(model.config)
+    expected = model(**inputs).last_hidden_state
+    model.save_pretrained(tmp_path / "model")
+    devices = {name: "cpu" for name, _ in model.named_children()} | {"layers.0": "cpu", "layers.1": "disk"}
+    del devices["layers"]
+    options = {"device_map": devices, "offload_folder": str(tmp_path / "offload"), "dtype": model.dtype}
+    loaded = case.model_class.from_pretrained(tmp_path / "model", **options).eval()
+    assert torch.equal(loaded(**inputs).last_hidden_state, expected)
