@@ -1,7 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """The examples run on small real data, leave folders that load, go on where they stopped, and refuse nonsense."""
 
-import gc
 import json
 import shutil
 import sys
@@ -41,14 +40,8 @@ def text_files(tmp_path_factory) -> dict[str, Path]:
     for split, part in (("train", lines[:-30]), ("validation", lines[-30:])):
         files[split] = folder / f"{split}.txt"
         files[split].write_text("\n".join(part), encoding="utf-8")
-    for suffix, text in (
-        ("json", "\n".join(json.dumps({"text": line}) for line in lines if line)),
-        ("csv", "text\n" + "\n".join('"' + line.replace('"', "'") + '"' for line in lines if line)),
-    ):
-        files[suffix] = folder / f"train.{suffix}"
-        files[suffix].write_text(text, encoding="utf-8")
-    files["parquet"] = folder / "train.parquet"
-    Dataset.from_dict({"text": [line for line in lines if line]}).to_parquet(files["parquet"])
+    files["json"] = folder / "train.json"
+    files["json"].write_text("\n".join(json.dumps({"text": line}) for line in lines if line), encoding="utf-8")
     return files
 
 
@@ -164,14 +157,6 @@ def test_a_mixer_that_is_not_there(text_files, tmp_path, monkeypatch):
     (tmp_path / "json.py").touch()
     with pytest.raises(ValueError, match="--mixers .*json.py: another module is called json; rename the file"):
         import_module("run_mlm").main(text_arguments(text_files, tmp_path, "--mixers", str(tmp_path / "json.py")))
-
-
-@pytest.mark.slow
-def test_mlm_masks_the_same_tokens_at_every_evaluation(text_files, tmp_path):
-    trainer = import_module("run_mlm").main(text_arguments(text_files, tmp_path / "out", "--max_steps", "1"))
-    assert trainer.evaluate()["eval_loss"] == trainer.evaluate()["eval_loss"]
-    first, second = ([batch["labels"] for batch in trainer.get_eval_dataloader()] for _ in range(2))
-    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 @pytest.mark.parametrize("collator_class", ["DataCollatorForSeededMasking", "DataCollatorForSeededPacking"])
@@ -501,44 +486,6 @@ def test_a_table_of_ones_own_needs_no_task(glue_model, tmp_path, suffix, columns
     assert results(tmp_path / "again", "eval")["eval_accuracy"] == metrics["eval_accuracy"]
 
 
-@pytest.mark.slow
-def test_a_table_with_known_classes_keeps_the_order_of_the_model(glue_model, tmp_path):
-    module = import_module("run_glue")
-    model = AutoModelForMaskedLM.from_pretrained(glue_model)
-    model.config.id2label = {0: "good", 1: "bad"}
-    model.save_pretrained(tmp_path / "model")
-    LionTokenizer.from_pretrained(glue_model).save_pretrained(tmp_path / "model")
-    trainer = module.main(
-        own_arguments(tmp_path / "model", tmp_path / "out", own_table(tmp_path, ".csv"), "--max_steps", "1")
-    )
-    assert trainer.model.config.id2label == {0: "good", 1: "bad"}
-    assert trainer.train_dataset["labels"][:] == [0, 1, 0, 1]
-
-
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        (
-            {"label": None, "stars": [1, 2, 3, 4]},
-            "data.csv has no column label, but text, stars: name the one of the labels by --label_column",
-        ),
-        ({"label": None, "kind": list("wxyz")}, "has no column label, but text, kind"),
-        ({"text": None, "n": [1, 2, 3, 4]}, "has 0 columns of texts"),
-        (
-            {"text": None, "b": list("wxyz"), "c": list("wxyz")},
-            "has 2 columns of texts among label, b, c: name the one to read, or two for pairs, in --text_columns",
-        ),
-        ({"label": ["good", None, "bad", "bad"]}, "has no 'label' in row 2: fill it in"),
-        ({"text": ["a", "b", None, "c"]}, "data.csv has no 'text' in row 3: fill it in"),
-    ],
-)
-def test_a_table_that_is_no_task_is_refused(glue_model, tmp_path, columns, message):
-    file = own_table(tmp_path, ".csv", **columns)
-    with pytest.raises(ValueError, match=message):
-        import_module("run_glue").main(own_arguments(glue_model, tmp_path / "out", file))
-    assert not (tmp_path / "out" / "config.json").exists()
-
-
 def test_the_length_of_the_training_is_remembered(glue_model, tmp_path, capsys):
     """Labels are in a column of another name."""
     module, file, model = (
@@ -572,44 +519,12 @@ def test_mlm_refuses_data_without_text(text_files, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", ["json", "csv", "parquet"])
-def test_mlm_file_types_and_validation_split(text_files, tmp_path, suffix):
-    args = text_arguments({"train": text_files[suffix], "validation": ""}, tmp_path / "out", "--line_by_line")
+def test_mlm_splits_off_a_validation(text_files, tmp_path):
+    args = text_arguments({"train": text_files["json"], "validation": ""}, tmp_path / "out", "--line_by_line")
     position = args.index("--validation_file")
     args[position : position + 2] = ["--validation_split_percentage", "20"]
     trainer = import_module("run_mlm").main(args)
     assert len(trainer.eval_dataset) == pytest.approx(0.25 * len(trainer.train_dataset), abs=1)
-
-
-LATE = b"text\n" + b"plain words\n" * 200_000 + b"\xff\n"
-BAD_FILES = {
-    "nothing.txt": (b"", "nothing.txt is empty: give a file that has rows"),
-    "latin.txt": (b"plain\n" * 9 + b"Gr\xf6\xdfe\n", r"not UTF-8 text \(line 10: byte 0xf6\).*-f windows-1252"),
-    "wide.txt": ("plain\n".encode("utf-16") * 9, "line 1: byte 0xff.*-f utf-16"),
-    "late.csv": (LATE, r"late.csv is not UTF-8 text \(line 200002: byte 0xff"),
-    "cut.json": (b'[{"text": "a', "cut.json cannot be read as json"),
-    "heads.csv": (b"text\n", "heads.csv"),
-    "numbers.csv": (b"a,b\n" + b"1,2\n" * 40, "The data has 0 columns of texts among a, b: name the one to read"),
-    "noise.parquet": (b"PAR1 noise", "noise.parquet cannot be read as parquet"),
-    "words.doc": (b"words", "none of the known types: .txt, .json, .jsonl, .csv, .parquet"),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # which `datasets` leaves when it streams
-@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streaming"])
-@pytest.mark.parametrize("name", BAD_FILES)
-def test_files_that_cannot_be_read_are_named(text_files, tmp_path, name, streaming):
-    data, message = BAD_FILES[name]
-    (tmp_path / name).write_bytes(data)
-    arguments = text_arguments({**text_files, "train": tmp_path / name}, tmp_path / "out")
-    position = arguments.index("--validation_file")
-    del arguments[position : position + 2]
-    arguments.remove("--do_eval")
-    with pytest.raises(ValueError, match=message):
-        import_module("run_mlm").main([*arguments, *["--streaming"] * streaming])
-    gc.collect()
-    assert not (tmp_path / "out" / "config.json").exists()
 
 
 def test_mlm_goes_on_from_a_model_and_from_a_checkpoint(text_files, tmp_path):
@@ -665,9 +580,8 @@ def test_mlm_refuses_to_go_on_from_the_checkpoint_of_another_model(text_files, t
 @pytest.mark.slow
 def test_image_classification_leaves_metrics_and_a_folder_that_loads(image_folder, tmp_path):
     out = tmp_path / "out"
-    args = ("--validation_dir", str(image_folder / "validation"), "--learning_rate", "3e-3", "--save_steps", "10")
-    arguments = image_arguments(image_folder, out, *args, "--min_crop", "0.9")
-    trainer = import_module("run_image_classification").main(arguments)
+    args = ("--validation_dir", str(image_folder / "validation"), "--learning_rate", "3e-3", "--min_crop", "0.9")
+    import_module("run_image_classification").main(image_arguments(image_folder, out, *args))
     assert results(out, "eval")["eval_accuracy"] > 0.8  # noughts and ones
     assert "train_loss" in results(out, "all")
     model = AutoModelForImageClassification.from_pretrained(out)
@@ -677,33 +591,6 @@ def test_image_classification_leaves_metrics_and_a_folder_that_loads(image_folde
     answers = pipeline("image-classification", model=str(out))([str(file) for file in files], top_k=1)
     is_right = [answer[0]["label"] == file.parent.name for answer, file in zip(answers, files, strict=True)]
     assert sum(is_right) / len(files) == pytest.approx(results(out, "eval")["eval_accuracy"])
-
-    resumed = import_module("run_image_classification").main(
-        image_arguments(image_folder, tmp_path / "resumed", *args, "--min_crop", "0.9")
-        + ["--resume_from_checkpoint", str(out / "checkpoint-10")]
-    )
-    assert resumed.state.global_step == trainer.state.global_step == 20
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", ["0", "1"])
-def test_damaged_images_are_named_and_left_out(image_folder, tmp_path, caplog, workers):
-    """Cut short, empty, or no image at all: training and evaluation go on without them."""
-    folder = tmp_path / "images"
-    shutil.copytree(image_folder, folder)
-    for split in ("train", "validation"):
-        first, second, third, *_ = sorted((folder / split / "one").glob("*.png"))
-        first.write_bytes(first.read_bytes()[:60])
-        second.write_bytes(b"")
-        third.write_text("<html>not found</html>")
-    more = ("--validation_dir", str(folder / "validation"), "--dataloader_num_workers", workers)
-    trainer = import_module("run_image_classification").main(image_arguments(folder, tmp_path / "out", *more))
-    assert trainer.state.global_step == 20 and results(tmp_path / "out", "eval")["eval_accuracy"] > 0.4
-    if workers == "0":
-        named = [message for message in caplog.messages if "cannot be read" in message and "fix or" in message]
-        assert len(named) >= 4 and all(f"{folder}/" in message for message in named)
-    files = [*(folder / "validation").glob("*/*.png")]
-    assert len(trainer.eval_dataset) == len(files) - 3  # each image that can be read, once
 
 
 @pytest.mark.slow
@@ -819,12 +706,6 @@ def test_image_classification_refuses(image_folder, tmp_path, more, error, messa
     more = tuple(str(image_folder / "train" / value) if value == "nought" else value for value in more)
     with pytest.raises(error, match=message):
         import_module("run_image_classification").main(image_arguments(image_folder, tmp_path / "out", *more))
-
-
-def test_nothing_to_do(image_folder, tmp_path):
-    args = [a for a in image_arguments(image_folder, tmp_path / "out") if a not in ("--do_train", "--do_eval")]
-    with pytest.raises(ValueError, match="nothing to do"):
-        import_module("run_image_classification").main(args)
 
 
 def test_docstrings_are_found_once_and_files_do_not_straddle_the_split(tmp_path):
