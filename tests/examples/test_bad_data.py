@@ -99,6 +99,11 @@ TABLES = {
     ),
     "fewer cells than the header": ("a.csv", "text,label\na,x\nb\n", "line 3 has 1 cells, its header 2"),
     "two columns of one name": ("a.csv", "text,label,label\na,x,y\n", "two columns of one name in text, label, label"),
+    "semicolons": (
+        "a.csv",
+        "text;label\na;x\n",
+        "has one column, 'text;label': separate columns by commas, not by ';'",
+    ),
     "an open quote": ("a.csv", 'text,label\n"a,x\n', "a.csv line 2 cannot be read as csv: unexpected end"),
     "dates": ("a.jsonl", '{"text": "a", "day": "2024-01-02"}\n', {"day": ["2024-01-02"]}),
     "dates with times": ("a.jsonl", '{"day": "2024-01-02T03:04:05Z"}\n', {"day": ["2024-01-02T03:04:05Z"]}),
