@@ -180,7 +180,12 @@ def test_mlm_masks_are_those_of_the_sequence_in_every_batch(collator_class):
 
 @pytest.mark.parametrize(
     "workers",
-    [(), ("--dataloader_num_workers", "1", "--dataloader_persistent_workers", "True")],
+    [
+        (),
+        pytest.param(
+            ("--dataloader_num_workers", "1", "--dataloader_persistent_workers", "True"), marks=pytest.mark.slow
+        ),
+    ],
     ids=["no_workers", "persistent_workers"],
 )
 def test_mlm_masks_other_tokens_in_every_epoch_and_the_same_after_a_resume(text_files, tmp_path, monkeypatch, workers):
@@ -346,6 +351,13 @@ def glue_model(tmp_path_factory) -> Path:
     return folder
 
 
+def glue_arguments(task: str, model: Path, output_dir: Path, file: Path) -> list[str]:
+    """Of a task of the benchmark, by its recipe."""
+    arguments = [str(EXAMPLES / "recipes" / "glue.yaml"), "--task_name", task, "--model_name_or_path", str(model)]
+    arguments += ["--train_file", str(file), "--validation_file", str(file), *TRAINING]
+    return [*arguments, "--output_dir", str(output_dir), "--cache_dir", str(output_dir.parent / "cache")]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("task", GLUE_ROWS)
 def test_glue(task, glue_model, tmp_path):
@@ -356,22 +368,10 @@ def test_glue(task, glue_model, tmp_path):
     rows = [json.dumps(row | {"label": label}) for row, label in zip(GLUE_ROWS[task], labels, strict=True)] * 8
     (tmp_path / "data.jsonl").write_text("\n".join(rows))
     is_trained = task in ("cola", "mnli", "stsb")
-    trainer = module.main(
-        [str(EXAMPLES / "recipes" / "glue.yaml"), "--task_name", task, "--model_name_or_path", str(glue_model)]
-        + ["--train_file", str(tmp_path / "data.jsonl"), "--validation_file", str(tmp_path / "data.jsonl")]
-        + ["--output_dir", str(tmp_path / "out"), "--cache_dir", str(tmp_path / "cache"), *TRAINING]
-        + [
-            "--do_train",
-            str(is_trained),
-            "--max_steps",
-            "24",
-            "--learning_rate",
-            "5e-3",
-            "--per_device_train_batch_size",
-            "8",
-        ]
-        + ["--report_to", "none", "--eval_strategy", "no", "--save_strategy", "no", "--max_seq_length", "24"]
-    )
+    options = ["--do_train", str(is_trained), "--max_steps", "24", "--learning_rate", "5e-3"]
+    options += ["--per_device_train_batch_size", "8", "--max_seq_length", "24"]
+    options += ["--report_to", "none", "--eval_strategy", "no", "--save_strategy", "no"]
+    trainer = module.main([*glue_arguments(task, glue_model, tmp_path / "out", tmp_path / "data.jsonl"), *options])
     metrics = results(tmp_path / "out", "eval")
     for name in kind.metrics:
         assert metrics[f"eval_{name}"] == (pytest.approx(1, abs=0.02) if is_trained else pytest.approx(0, abs=1)), name
@@ -383,12 +383,9 @@ def test_glue_goes_on_from_a_checkpoint_and_logs(glue_model, tmp_path):
     (tmp_path / "data.jsonl").write_text("\n".join(rows))
 
     def run(output_dir):
-        trainer = import_module("run_glue").main(
-            [str(EXAMPLES / "recipes" / "glue.yaml"), "--task_name", "rte", "--model_name_or_path", str(glue_model)]
-            + ["--train_file", str(tmp_path / "data.jsonl"), "--validation_file", str(tmp_path / "data.jsonl")]
-            + ["--output_dir", str(output_dir), "--cache_dir", str(tmp_path / "cache"), *TRAINING]
-            + ["--per_device_train_batch_size", "4", "--save_steps", "5", "--num_train_epochs", "1"]
-        )
+        arguments = glue_arguments("rte", glue_model, output_dir, tmp_path / "data.jsonl")
+        options = ["--per_device_train_batch_size", "4", "--save_steps", "5", "--num_train_epochs", "1"]
+        trainer = import_module("run_glue").main([*arguments, *options])
         return trainer.model.state_dict()
 
     whole = run(tmp_path / "whole")
@@ -400,15 +397,7 @@ def test_glue_goes_on_from_a_checkpoint_and_logs(glue_model, tmp_path):
 
 def test_glue_refuses(glue_model, tmp_path):
     module = import_module("run_glue")
-    arguments = [
-        "--task_name",
-        "rte",
-        "--model_name_or_path",
-        str(glue_model),
-        "--output_dir",
-        str(tmp_path / "out"),
-        *TRAINING,
-    ]
+    arguments = glue_arguments("rte", glue_model, tmp_path / "out", tmp_path / "data.json")
     for row, message in (
         ({"sentence1": "a", "label": 0}, "has no column sentence2, but sentence1, label"),
         (
@@ -417,11 +406,12 @@ def test_glue_refuses(glue_model, tmp_path):
         ),
     ):
         (tmp_path / "data.json").write_text(json.dumps(row))
-        files = ["--train_file", str(tmp_path / "data.json"), "--validation_file", str(tmp_path / "data.json")]
         with pytest.raises(ValueError, match=message):
-            module.main([*arguments, *files])
+            module.main(arguments)
+    position = arguments.index("--validation_file")
+    del arguments[position : position + 2]
     with pytest.raises(ValueError, match="give --train_file and --validation_file"):
-        module.main([*arguments, *files[:2]])
+        module.main(arguments)
 
 
 OWN_ROWS = [("a fine lion", "good"), ("a dull lion", "bad"), ("a fine day", "good"), ("a dull day", "bad")]
@@ -558,18 +548,18 @@ def test_mlm_goes_on_from_a_model_and_from_a_checkpoint(text_files, tmp_path):
     )
 
 
-@pytest.mark.parametrize("resume", [False, True], ids=["found", "asked_for"])
-def test_mlm_refuses_to_go_on_from_the_checkpoint_of_another_model(text_files, tmp_path, resume):
+def test_mlm_refuses_to_go_on_from_the_checkpoint_of_another_model(text_files, tmp_path):
+    """Whether it is found in the folder or asked for."""
     run_mlm = import_module("run_mlm")
     run_mlm.main(text_arguments(text_files, tmp_path / "out", "--max_steps", "1"))
     other = TEXT_CONFIG + ",feature_map=elu,hidden_dropout_prob=0.1,chunk_size=16"
     more = ["--config_overrides", other, "--max_steps", "2"]
-    more += ["--resume_from_checkpoint", str(tmp_path / "out" / "checkpoint-1")] * resume
-    with pytest.raises(
-        ValueError, match="feature_map silu_norm .now elu., hidden_dropout_prob 0.0 .*--output_dir"
-    ) as e:
-        run_mlm.main(text_arguments(text_files, tmp_path / "out", *more))
-    assert "chunk_size" not in str(e.value)
+    for resumed in ([], ["--resume_from_checkpoint", str(tmp_path / "out" / "checkpoint-1")]):
+        with pytest.raises(
+            ValueError, match="feature_map silu_norm .now elu., hidden_dropout_prob 0.0 .*--output_dir"
+        ) as e:
+            run_mlm.main(text_arguments(text_files, tmp_path / "out", *more, *resumed))
+        assert "chunk_size" not in str(e.value)
     same = run_mlm.main(
         text_arguments(text_files, tmp_path / "out", "--max_steps", "2")
         + ["--config_overrides", TEXT_CONFIG + ",chunk_size=16"]
