@@ -15,12 +15,12 @@ trained, without their headings; tasks/sections.py describes the queries. Ways t
 - "512 tokens at a time": rows of passages, each the mean of its tokens, as encoders with 512 positions can;
 - "one pass": the whole document in one row; "with names": the name in front of each passage.
 
-Rows go to context.csv: of all queries, and of those whose subject is named at some distance (`DISTANCES`, characters
-between). `ranks_with_names` and `ranks_without_names` are those of the queries' passages, 11 for all beyond 10, and
-`owners` the queries' documents: from them, differences of two rows have an error, too. Standard errors are clustered
-by document. `time_of_named_pieces` is CPU time ÷ that of all-MiniLM-L6-v2 for pieces with names, in turns. "by
-softmax" is LION's checkpoint with its own softmax attention at every length. --adapter FOLDER measures one more
-encoder, in one pass with names.
+Rows go to context.csv, those of ConTEB to conteb.csv: of all queries, and of those whose subject is named at some
+distance (`DISTANCES`, characters between). `ranks_with_names` and `ranks_without_names` are those of the queries'
+passages, 11 for all beyond 10, and `owners` the queries' documents: from them, differences of two rows have an error,
+too. Standard errors are clustered by document. `time_of_named_pieces` is CPU time ÷ that of all-MiniLM-L6-v2 for
+pieces with names, in turns; without names, for pieces. "by softmax" is LION's checkpoint with its own softmax
+attention at every length. --adapter FOLDER measures one more encoder, in one pass with names.
 """
 
 import random
@@ -102,11 +102,11 @@ def read_with_passage_before(tokenizer: PreTrainedTokenizerBase, texts: Texts) -
         for before, passage in zip(["", *document.passages], document.passages, strict=False):
             front = f"{document.name}: {before} "
             span = (len(front), len(front) + len(passage))
-            (*_, row) = token_rows(tokenizer, len(rows), front + passage, [span], None, 2 * LONGEST_PIECE)
-            over = max(0, len(row.input_ids) - LONGEST_PIECE)  # of the text in front, behind [CLS]
-            ids = [row.input_ids[0], *row.input_ids[1 + over :]]
+            (row,) = token_rows(tokenizer, 0, front + passage, [span], None, LONGEST_DOCUMENT)
             first, end = row.spans[0].tolist()
-            rows.append(Row(ids, [(first - over, end - over, len(rows))]))
+            over = min(max(0, len(row.input_ids) - LONGEST_PIECE), first - 1)  # of the text in front, behind [CLS]
+            ids = [row.input_ids[0], *row.input_ids[1 + over :]][:LONGEST_PIECE]
+            rows.append(Row(ids, [(first - over, min(end - over, LONGEST_PIECE), len(rows))]))
     return rows
 
 
@@ -227,7 +227,8 @@ def in_words(numbers: Tensor) -> str:
 
 def measure(args, texts: Texts, name: str, folder: str, readings: list[str], teacher: str) -> None:
     """Add the rows of an encoder to the table, if they are not there."""
-    path, encoder, times = args.output_dir / "context.csv", None, {}
+    table = "context" if texts.name == SECTIONS else "conteb"
+    path, encoder, times = args.output_dir / f"{table}.csv", None, {}
     owners = passages.owners_of(texts.documents)[[query.passage for query in texts.queries]]
     count = {"documents": len(texts.documents), "candidates": sum(len(x.passages) for x in texts.documents)}
     for reading in readings:
