@@ -18,8 +18,9 @@ DIFFERENCE = "− named pieces"
 
 
 def rows_of(read: Read, name: str) -> list[dict]:
-    """The last rows of a table, for each set, encoder, way to read and range of distances."""
-    return list(latest(read(name), "set", "encoder", "reading", "min_distance", "max_distance").values())
+    """The last rows of a table, for each set, encoder, way to read and range of distances; the best ones first."""
+    found = latest(read(name), "set", "encoder", "reading", "min_distance", "max_distance").values()
+    return sorted(found, key=lambda row: (row["set"], row["min_distance"], -(row["with_names"] or 0)))
 
 
 def is_everywhere(row: dict, rows: list[dict]) -> bool:
@@ -38,7 +39,7 @@ def difference(row: dict, reference: dict, what: str) -> str:
     return f"{mean:+.3f} ± {error:.3f}".replace("-", "−")
 
 
-@table("context", csv="context")
+@table("context", csv="context", shown="^(?!.*(passages, 512|, pieces with the passage before))")
 def context(read: Read) -> str:
     rows = rows_of(read, "context")
     everywhere = [row for row in rows if is_everywhere(row, rows)]
@@ -61,12 +62,12 @@ def range_title(row: dict) -> str:
     return f"{text} ({row['queries']})"
 
 
-@table("context by distance", csv="context")
+@table("context by distance", csv="context", shown="pieces with (names|headings)|one pass")
 def context_by_distance(read: Read) -> str:
     """Queries with names, by how much text is between the passage that names the subject and theirs."""
     rows = rows_of(read, "context")
     table: dict[str, dict[str, str]] = {}
-    for row in sorted(rows, key=lambda row: row["min_distance"]):
+    for row in rows:
         if not is_everywhere(row, rows):
             cells = table.setdefault(f"{row['encoder']}, {row['reading']}", {})
             cells[range_title(row)] = score_of_queries(row, "with_names")

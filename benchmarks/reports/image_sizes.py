@@ -5,7 +5,7 @@ from collections import defaultdict
 
 from measure import latest
 
-from reports.cells import duration, markdown_table, mean_std
+from reports.cells import duration, grid, mean_std
 from reports.registry import Read, table
 
 
@@ -14,22 +14,16 @@ def image_sizes(read: Read) -> str:
     cells = defaultdict(list)
     for row in latest(read("image_sizes"), "seed", "settings", "model", "patches").values():
         cells[row["model"], row["patches"]].append(row)
-    lines = []
+    table = {}
     for (model, patches), rows in sorted(cells.items(), key=lambda x: x[0][1]):
         mean = lambda name, rows=rows: sum(row[name] for row in rows) / len(rows)
         vit = cells["ViT", patches]
-        accuracy = mean_std([100 * row["test_accuracy"] for row in rows], 1)
         error = f" ({100 * mean('accuracy_error'):.1f})" * (len(rows) == 1)
-        ratio = mean("median") / (sum(row["median"] for row in vit) / len(vit))
-        same = f"{100 * mean('same_as_vit'):.0f}"
-        size = f"{patches} × {patches} ({rows[0]['tokens']:,})"
-        lines.append([model, size, accuracy + error, same, duration(mean("median")), f"{ratio:.2f}"])
-    titles = [
-        "",
-        "patches (tokens)",
-        "test %",
-        "same label as the ViT, %",
-        "time of a picture",
-        "÷ the ViT at that size",
-    ]
-    return markdown_table(titles, lines) if lines else ""
+        table[f"{model}, {patches} × {patches}"] = {
+            "tokens": f"{rows[0]['tokens']:,}",
+            "test %": mean_std([100 * row["test_accuracy"] for row in rows], 1) + error,
+            "same label as the ViT, %": f"{100 * mean('same_as_vit'):.0f}",
+            "time of a picture": duration(mean("median")),
+            "÷ the ViT at that size": f"{mean('median') / (sum(row['median'] for row in vit) / len(vit)):.2f}",
+        }
+    return grid(table, "patches")

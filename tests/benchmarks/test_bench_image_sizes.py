@@ -98,4 +98,4 @@ def test_all_sizes_are_measured_once(bench, tmp_path, monkeypatch):
     bench.main(arguments)
     assert read_rows(tmp_path / "out" / "image_sizes.csv") == rows
     page = (tmp_path / "out" / "real.md").read_text(encoding="utf-8")
-    assert "| linear | 28 × 28 (785) |" in page
+    assert "| linear, 28 × 28 | 785 |" in page
