@@ -65,7 +65,7 @@ DELETED_FIELDS = {
     "num_register_tokens": 0,
     "decay_activation": "sigmoid",
 }
-# Names of fields in other models, and their counterparts in LION.
+# Names of fields in other models, and what to do instead.
 OTHER_NAMES = {
     "rope_theta": 'give `rope_parameters={"rope_theta": ...}`.',
     "partial_rotary_factor": 'give `rope_parameters={"rope_theta": ..., "partial_rotary_factor": ...}`.',
@@ -80,36 +80,29 @@ OTHER_NAMES = {
     "key_dim": "it is `hidden_size` / `num_key_heads`.",
     "num_key_value_heads": "every head has its own value; `num_key_heads` shares queries and keys.",
     "num_kv_heads": "every head has its own value; `num_key_heads` shares queries and keys.",
-    "context_length": "give `max_position_embeddings`.",
-    "attention_dropout": "give `attention_probs_dropout_prob`.",
-    "mlp_dropout": "give `hidden_dropout_prob`.",
-    "embedding_dropout": "give `hidden_dropout_prob`.",
-    "classifier_pooling": "give `pooling`.",
-    "classifier_activation": "give `hidden_act`.",
     "decoder_bias": "the decoder to the vocabulary always has a bias.",
-    "attention_bias": "give `qkv_bias`.",
-    "hidden_activation": "give `hidden_act`.",
-    "norm_eps": "give `layer_norm_eps`.",
-    "rms_norm_eps": "give `layer_norm_eps`.",
     "decay_activation": "decays are the sigmoid of their logits: leave it out.",
     "decay_rank": "no mixer has it any more: leave it out.",
     "local_window": "`modeling_lion.linearize` gives other encoders a window beside linear attention.",
     "dropout": "give `hidden_dropout_prob`, `attention_probs_dropout_prob` or both.",
-    "n_layer": "give `num_hidden_layers`.",
-    "n_layers": "give `num_hidden_layers`.",
-    "n_head": "give `num_attention_heads`.",
-    "n_heads": "give `num_attention_heads`.",
-    "num_heads": "give `num_attention_heads`.",
-    "linear_num_key_heads": "give `num_key_heads`.",
-    "n_embd": "give `hidden_size`.",
-    "d_model": "give `hidden_size`.",
-    "dim": "give `hidden_size`.",
-    "d_ff": "give `intermediate_size`.",
-    "seq_len": "give `max_position_embeddings`.",
-    "seq_length": "give `max_position_embeddings`.",
-    "pos": "give `position_embedding_type`.",
-    "positions": "give `position_embedding_type`.",
 }
+# Fields, and their names in other models.
+SAME_FIELDS = {
+    "attention_probs_dropout_prob": "attention_dropout",
+    "hidden_act": "classifier_activation hidden_activation",
+    "hidden_dropout_prob": "mlp_dropout embedding_dropout",
+    "hidden_size": "n_embd d_model dim",
+    "intermediate_size": "d_ff",
+    "layer_norm_eps": "norm_eps rms_norm_eps",
+    "max_position_embeddings": "context_length seq_len seq_length",
+    "num_attention_heads": "n_head n_heads num_heads",
+    "num_hidden_layers": "n_layer n_layers",
+    "num_key_heads": "linear_num_key_heads",
+    "pooling": "classifier_pooling",
+    "position_embedding_type": "pos positions",
+    "qkv_bias": "attention_bias",
+}
+OTHER_NAMES |= {other: f"give `{field}`." for field, others in SAME_FIELDS.items() for other in others.split()}
 
 
 class ConfigChecks(ConfigPart):
@@ -125,11 +118,8 @@ class ConfigChecks(ConfigPart):
     @classmethod
     def check_names(cls, names: Iterable[str], only_near: bool = True) -> None:
         """
-        Raise a ValueError for a name that is similar to a field, or that is a field of another model. transformers
-        accepts every name, and would ignore a misspelt field.
-
-        Args:
-            only_near: whether to accept names that are not similar to any field.
+        Raise a ValueError for a name that is similar to a field, or a field of another model, and unless `only_near`
+        for every unknown name. transformers accepts every name, and would ignore a misspelt field.
         """
         all_fields = [*cls.__annotations__, *(field for mixer in MIXERS.values() for field in mixer.fields)]
         for name in names:
@@ -172,10 +162,8 @@ class ConfigChecks(ConfigPart):
 
     def drop_deleted_fields(self, stored: dict) -> None:
         """
-        Remove deleted fields from a stored configuration.
-
-        Raises:
-            ValueError: if one has a value that this version cannot compute.
+        Remove deleted fields from a stored configuration. Raises a ValueError if one has a value that this version
+        cannot compute.
         """
         stored.pop("decay_rank", None)  # no remaining mixer reads it
         for name, usual in (DELETED_FIELDS | {"embedding_norm": self.modality == "text"}).items():

@@ -21,8 +21,7 @@ from transformers import PreTrainedConfig, __version__
 from transformers.backbone_utils import BackboneConfigMixin
 
 from .checks import LAYER_TYPES, OF_PREPROCESSORS, ConfigChecks, height_width
-from .process_plans import ProcessPlans
-from .registry import find_mixer
+from .registry import find_feature_map, find_mixer
 from .saving import SavedWithCode
 
 
@@ -60,7 +59,7 @@ def published_fields(modality: Literal["text", "image"]) -> dict:
 
 
 @strict
-class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin, PreTrainedConfig):
+class LionConfig(ConfigChecks, SavedWithCode, BackboneConfigMixin, PreTrainedConfig):
     r"""
     Configuration of a LION encoder (Afzal et al., arXiv 2502.16249) for text or for images.
 
@@ -382,21 +381,8 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
         """Names of the hidden states before the first layer and after each layer."""
         return ["stem", *(f"stage{n}" for n in range(1, self.num_hidden_layers + 1))]
 
-    @property
-    def mixer_is_linear(self) -> bool:
-        """Whether `mixer_type` is a kind of linear attention."""
-        return find_mixer(self.mixer_type).is_linear
-
     def layer_type(self, layer_idx: int) -> str:
-        """
-        The type of a layer.
-
-        Args:
-            layer_idx: index of the layer, from 0 on.
-
-        Returns:
-            `"linear_attention"`, `"sliding_attention"` or `"full_attention"`.
-        """
+        """The type of a layer: `"linear_attention"`, `"sliding_attention"` or `"full_attention"`."""
         if self.layer_types:
             return self.layer_types[layer_idx]
         return "full_attention" if find_mixer(self.mixer_type).is_softmax else "linear_attention"
@@ -408,13 +394,12 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
 
     @property
     def layer_types_in_use(self) -> set[str]:
-        """The types of all layers."""
         return set(self.layer_types or [self.layer_type(0)])
 
     @property
     def has_linear_layers(self) -> bool:
         """Whether any layer computes linear attention, with LION's kernels."""
-        return "linear_attention" in self.layer_types_in_use and self.mixer_is_linear
+        return "linear_attention" in self.layer_types_in_use and find_mixer(self.mixer_type).is_linear
 
     @property
     def has_softmax_layers(self) -> bool:
@@ -444,10 +429,7 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
         return config
 
     def convert_rope_params_to_dict(self, **kwargs) -> dict:
-        """
-        Fill in the defaults of `rope_parameters`; transformers calls this when it makes a configuration. Its own
-        method gives every configuration rotary positions, and some versions do not support parameters by layer type.
-        """
+        """Fill in the defaults of `rope_parameters`. (transformers' method gives every model rotary positions.)"""
         self.rope_parameters = copy.deepcopy(self.rope_parameters)
         for layer_type, parameters in self.rope_parameters_by_type.items():
             if isinstance(parameters, dict):
@@ -457,12 +439,47 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
 
     @property
     def num_scans(self) -> int:
-        """
-        Number of orders in which a linear layer scans tokens: 2 for a snake and its transpose, otherwise 1.
-        """
+        """Number of orders in which a linear layer scans tokens: 2 for a snake and its transpose, otherwise 1."""
         is_one_directional = self.has_linear_layers and self.head_directions == "alternate"
         sees_order = self.has_decays or is_one_directional
         return 2 if self.patch_order != "raster" and sees_order else 1
+
+    @property
+    def base_model_tp_plan(self) -> dict[str, str]:
+        """
+        The tensor-parallel plan of a layer. It splits the MLP by intermediate features, and attention by heads, with
+        the decays of each head. Attention is split only if its heads are independent: without a LayerNorm over all
+        heads, a second scan, softmax layers, a learnt feature map or shared keys. A short convolution also prevents
+        it: transformers can split the last two dimensions of a weight, and those of a convolution are the first.
+        """
+        plan = {"layers.*.mlp.up_proj": "colwise", "layers.*.mlp.down_proj": "rowwise"}
+        if self.use_gated_mlp:
+            plan["layers.*.mlp.gate_proj"] = "colwise"
+        if self.attention_layer_norm or self.num_scans > 1 or self.conv_kernel or self.has_softmax_layers:
+            return plan
+        own_parts = find_mixer(self.mixer_type).tensor_parallel_plan
+        if own_parts is None or find_feature_map(str(self.feature_map)).is_learnt or self.key_dim != self.head_dim:
+            return plan
+        mixer = "layers.*.attention.mixer"
+        plan |= {f"{mixer}.{name}_proj": "colwise" for name in ("q", "k", "v")}
+        plan["layers.*.attention.o_proj"] = "rowwise"
+        return plan | {f"{mixer}.{name}": how for name, how in own_parts.items()}
+
+    @base_model_tp_plan.setter
+    def base_model_tp_plan(self, plan: dict[str, str]):
+        # transformers 5.17 calls this to add a rule for `embed_tokens`, which LION does not have. Users override the
+        # plan by DistributedConfig(tp_plan=...).
+        pass
+
+    @property
+    def base_model_fsdp_plan(self) -> dict[str, str]:
+        """The modules that transformers' FSDP2 gathers one at a time."""
+        plan = {"layers.*": "free_full_weight"}
+        if self.modality == "text":
+            plan["embeddings.word_embeddings"] = "free_full_weight"
+        if self.norm_position == "pre":
+            plan["norm"] = "keep_full_weight"
+        return plan
 
     @property
     def output_attentions(self) -> bool | None:

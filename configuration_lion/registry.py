@@ -12,10 +12,7 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True)
 class MixerTraits:
-    """
-    The attributes of the class `Mixer` that a configuration reads. They stand for the class in a process that has
-    imported the configuration only.
-    """
+    """The attributes of the class `Mixer` that a configuration reads, for processes without the class."""
 
     is_linear: bool = False
     is_softmax: bool = False

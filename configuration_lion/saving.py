@@ -33,16 +33,11 @@ AUTO_MODELS = {
 
 
 class SavedWithCode(ConfigPart):
-    """Saves a configuration with the code that loads it."""
-
     # Writes the code of the model into a folder; `None` in code that was itself loaded from such a folder.
     write_code: ClassVar[Callable | None] = None
 
     def save_pretrained(self, save_directory: str | os.PathLike, **kwargs):
-        """
-        `PreTrainedConfig.save_pretrained`. It adds an `auto_map` of all classes for this modality; the installed
-        package also writes the code that the map refers to.
-        """
+        """`PreTrainedConfig.save_pretrained`, with an `auto_map` for this modality and the code that it names."""
         ours = {"AutoConfig": "configuration_lion.LionConfig"}
         ours |= {name: f"modeling_lion.{model}" for name, model in AUTO_MODELS[self.modality].items()}
         given = getattr(self, "auto_map", {})

@@ -46,10 +46,7 @@ class LionMaskedLMHead(nn.Module):
 
 
 class LionPooler(nn.Module):
-    """
-    Reduces a sequence to one vector: by `config.pooling`, its first real token or the mean of its real tokens. In
-    texts, a dense layer and tanh follow the first token, as in BERT.
-    """
+    """Reduces a sequence to its first real token, in texts with a dense layer and tanh as in BERT, or to a mean."""
 
     def __init__(self, config: PreTrainedConfig):
         super().__init__()

@@ -93,8 +93,7 @@ class LionImageEmbeddings(nn.Module):
         self, pixel_values: Tensor, bool_masked_pos: Tensor | None = None, interpolate_pos_encoding: bool | None = None
     ) -> Tensor:
         grid = patch_grid(self.config, pixel_values)
-        embeddings = self.patch_embeddings(pixel_values)
-        embeddings = embeddings.flatten(2).transpose(1, 2)
+        embeddings = self.patch_embeddings(pixel_values).flatten(2).transpose(1, 2)
         if bool_masked_pos is not None:
             if self.mask_token is None:
                 raise ValueError(

@@ -45,7 +45,6 @@ from configuration_lion.registry import find_mixer
 from .attention.implementation_names import (
     SupportsSoftmax,
     attention_names,
-    check_softmax_attention,
     name_of_form,
     name_of_softmax_attention,
 )
@@ -101,13 +100,8 @@ class LionAttention(nn.Module):
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[Tensor, Tensor | None]:
         """
-        Args:
-            hidden_states: `(batch, length, hidden_size)`.
-            layout: padding, packing, rotary tables, scans and halos (sequence/layout.py).
-
-        Returns:
-            The output, `(batch, length, hidden_size)`, and the attention weights, `(batch, heads, length, keys)`, if
-            `output_attentions`, otherwise `None`.
+        The output, `(batch, length, hidden_size)`, and the attention weights, `(batch, heads, length, keys)`, if
+        `output_attentions`, otherwise `None`. The layout has padding, packing, rotary tables, scans and halos.
         """
         if "attention_mask" in kwargs:
             raise ValueError("Layers take no `attention_mask`: give `layout`, or call the model.")
@@ -170,7 +164,6 @@ class LionLayer(GradientCheckpointingLayer):
         return [part for whole in wholes for part in whole.children() if part not in wholes]
 
     def normed(self, hidden_states: Tensor) -> Tensor:
-        """The input of attention."""
         return self.attention_norm(hidden_states) if self.is_pre_norm else hidden_states
 
     def feed_forward(self, hidden_states: Tensor) -> Tensor:
@@ -225,7 +218,11 @@ class LionPreTrainedModel(PretrainedOverrides, SequenceParallelModel, PreTrained
         requested_attention = name_of_softmax_attention(requested_attention, self.config)
         chosen = super().get_correct_attn_implementation(requested_attention, is_init_check)
         possible = mixer_class(self.config, "full_attention").attention_functions
-        check_softmax_attention(chosen, self.config, possible)
+        if possible is not None and chosen not in possible:
+            raise ValueError(
+                f"`attn_implementation={chosen!r}` cannot compute `mixer_type` {self.config.mixer_type!r}: use one of "
+                f"{', '.join(possible)}."
+            )
         return chosen
 
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Module:
@@ -277,6 +274,7 @@ class LionModel(LionPreTrainedModel):
         """
         super().__init__(config)
         self.is_text = config.modality == "text"
+        self._input_embed_layer = "word_embeddings" if self.is_text else "patch_embeddings"
         if self.is_text:
             self.embeddings = LionTextEmbeddings(config)
         else:
@@ -291,15 +289,6 @@ class LionModel(LionPreTrainedModel):
         self.gradient_checkpointing = False
         self.sequence_group = None
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.embeddings.word_embeddings if self.is_text else self.embeddings.patch_embeddings
-
-    def set_input_embeddings(self, value: nn.Module):
-        if self.is_text:
-            self.embeddings.word_embeddings = value
-        else:
-            self.embeddings.patch_embeddings = value
 
     @merge_with_config_defaults
     @capture_outputs
@@ -352,8 +341,10 @@ class LionModel(LionPreTrainedModel):
             hidden_states = self.embeddings(pixel_values, **changes)
             is_real = real_tokens(attention_mask, hidden_states)
             layout = image_layout(self.config, hidden_states, patch_grid(self.config, pixel_values), is_real)
-        for layer_type in self.config.layer_types_in_use - {"linear_attention"}:
-            layout.masks[layer_type] = layout.mask(mixer_class(self.config, layer_type), self.config, hidden_states)
+        if not layout.is_segment:  # there, softmax layers have windows, which read `tokens`
+            for layer_type in self.config.layer_types_in_use - {"linear_attention"}:
+                softmax: Any = mixer_class(self.config, layer_type)
+                layout.masks[layer_type] = softmax.layer_mask(self.config, hidden_states, layout.tokens)
         layout.memory = Memory() if find_mixer(self.config.mixer_type).has_memory else None
         layout.has_tiles = is_faster_in_tiles(self, hidden_states)
         layout.plan = CallPlan() if is_readable(hidden_states) else None
@@ -405,6 +396,11 @@ class LionModel(LionPreTrainedModel):
         return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
 
 
+def recorded(outputs: Any) -> dict[str, Any]:
+    """What the output of a head has of the layers."""
+    return {"hidden_states": outputs.hidden_states, "attentions": outputs.attentions}
+
+
 @auto_docstring(custom_intro="LION with a masked language modeling head.")
 class LionForMaskedLM(LionPreTrainedModel):
     _modalities = ("text",)
@@ -453,9 +449,7 @@ class LionForMaskedLM(LionPreTrainedModel):
         loss = None
         if labels is not None:
             loss = self.loss_function(labels=labels, logits=logits, vocab_size=self.config.vocab_size, **kwargs)
-        return MaskedLMOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        return MaskedLMOutput(loss=loss, logits=logits, **recorded(outputs))
 
 
 def classifier_dropout(config: LionConfig) -> nn.Dropout:
@@ -517,9 +511,7 @@ class LionForSequenceClassification(LionTextClassifier):
         )
         logits = self.classify(outputs.pooler_output)
         loss = None if labels is None else classification_loss(self, labels, logits, **kwargs)
-        return SequenceClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        return SequenceClassifierOutput(loss=loss, logits=logits, **recorded(outputs))
 
 
 @auto_docstring(custom_intro="LION with a classification head on every token, for example for named entities.")
@@ -552,9 +544,7 @@ class LionForTokenClassification(LionTextClassifier):
         loss = None
         if labels is not None:
             loss = self.loss_function(labels=labels, logits=logits, config=self.config, **kwargs)
-        return TokenClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        return TokenClassifierOutput(loss=loss, logits=logits, **recorded(outputs))
 
 
 @auto_docstring(custom_intro="LION with a question answering head: the first and the last token of an answer.")
@@ -588,13 +578,8 @@ class LionForQuestionAnswering(LionPreTrainedModel):
         loss = None
         if start_positions is not None and end_positions is not None:
             loss = self.loss_function(start_logits, end_logits, start_positions, end_positions, **kwargs)
-        return QuestionAnsweringModelOutput(
-            loss=loss,
-            start_logits=start_logits.contiguous(),
-            end_logits=end_logits.contiguous(),
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
+        logits = {"start_logits": start_logits.contiguous(), "end_logits": end_logits.contiguous()}
+        return QuestionAnsweringModelOutput(loss=loss, **logits, **recorded(outputs))
 
 
 @auto_docstring(custom_intro="LION with a multiple choice head, which scores each of several texts.")
@@ -636,17 +621,18 @@ class LionForMultipleChoice(LionTextClassifier):
         outputs = self.lion(*(None if x is None else x.flatten(0, 1) for x in inputs), return_dict=True, **kwargs)
         logits = self.classify(outputs.pooler_output).view(-1, num_choices)
         loss = None if labels is None else nn.functional.cross_entropy(logits, labels.to(logits.device))
-        return MultipleChoiceModelOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        return MultipleChoiceModelOutput(loss=loss, logits=logits, **recorded(outputs))
+
+
+class LionImageModel(LionPreTrainedModel):
+    """The base of the image models with a head."""
+
+    main_input_name = "pixel_values"
+    input_modalities = _modalities = ("image",)
 
 
 @auto_docstring(custom_intro="LION with a classification head on one vector for each image.")
-class LionForImageClassification(LionPreTrainedModel):
-    main_input_name = "pixel_values"
-    input_modalities = ("image",)
-    _modalities = ("image",)
-
+class LionForImageClassification(LionImageModel):
     def __init__(self, config: LionConfig):
         super().__init__(config)
         self.num_labels = config.num_labels
@@ -668,28 +654,16 @@ class LionForImageClassification(LionPreTrainedModel):
         labels (`torch.Tensor` of shape `(batch_size,)` or `(batch_size, num_labels)`, *optional*):
             Classes (int64), numbers to regress on (`num_labels=1`, float), or 0/1 per label (float).
         """
-        outputs = self.lion(
-            pixel_values=pixel_values,
-            interpolate_pos_encoding=interpolate_pos_encoding,
-            attention_mask=attention_mask,
-            return_dict=True,
-            **kwargs,
-        )
+        options = {"interpolate_pos_encoding": interpolate_pos_encoding, "attention_mask": attention_mask}
+        outputs = self.lion(pixel_values=pixel_values, return_dict=True, **options, **kwargs)
         logits = self.classifier(outputs.pooler_output)
         loss = None if labels is None else classification_loss(self, labels, logits, **kwargs)
-        return ImageClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        return ImageClassifierOutput(loss=loss, logits=logits, **recorded(outputs))
 
 
 @auto_docstring(custom_intro="LION with a linear decoder to pixels, for masked image modeling (SimMIM).")
-class LionForMaskedImageModeling(LionPreTrainedModel):
-    main_input_name = "pixel_values"
-    input_modalities = ("image",)
-    _modalities = ("image",)
-
-    # The loss is a mean over the batch, which the Trainer has to divide when it accumulates gradients.
-    accepts_loss_kwargs = False
+class LionForMaskedImageModeling(LionImageModel):
+    accepts_loss_kwargs = False  # as LionForMultipleChoice
 
     def __init__(self, config: LionConfig):
         super().__init__(config)
@@ -712,14 +686,9 @@ class LionForMaskedImageModeling(LionPreTrainedModel):
         bool_masked_pos (`torch.BoolTensor` of shape `(batch_size, num_patches)`, *optional*):
             True for patches that the mask token replaces. If given, the loss is their mean absolute error.
         """
-        outputs = self.lion(
-            pixel_values=pixel_values,
-            bool_masked_pos=bool_masked_pos,
-            interpolate_pos_encoding=interpolate_pos_encoding,
-            attention_mask=attention_mask,
-            return_dict=True,
-            **kwargs,
-        )
+        options = {"interpolate_pos_encoding": interpolate_pos_encoding, "attention_mask": attention_mask}
+        options |= {"bool_masked_pos": bool_masked_pos}
+        outputs = self.lion(pixel_values=pixel_values, return_dict=True, **options, **kwargs)
         rows, columns = patch_grid(self.config, pixel_values)
         patch_shape = (self.config.num_channels, *self.config.patch_shape)
         patches = self.decoder(outputs.last_hidden_state[:, self.config.num_prefix_tokens :]).unflatten(2, patch_shape)
@@ -730,12 +699,7 @@ class LionForMaskedImageModeling(LionPreTrainedModel):
             mask = bool_masked_pos.to(error.dtype)[:, :, None, None, None].expand(-1, -1, *patch_shape)
             mask = join_patches(mask, rows, columns)
             loss = (error * mask).sum() / mask.sum().clamp(min=1)
-        return MaskedImageModelingOutput(
-            loss=loss,
-            reconstruction=reconstruction,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
+        return MaskedImageModelingOutput(loss=loss, reconstruction=reconstruction, **recorded(outputs))
 
 
 def patch_maps(config: PreTrainedConfig, tokens: Tensor, pixel_values: Tensor) -> Tensor:
@@ -744,11 +708,7 @@ def patch_maps(config: PreTrainedConfig, tokens: Tensor, pixel_values: Tensor) -
 
 
 @auto_docstring(custom_intro="LION as a backbone: feature maps from the hidden states of chosen layers.")
-class LionBackbone(BackboneMixin, LionPreTrainedModel):
-    main_input_name = "pixel_values"
-    input_modalities = ("image",)
-    _modalities = ("image",)
-
+class LionBackbone(BackboneMixin, LionImageModel):
     def __init__(self, config: LionConfig):
         super().__init__(config)
         self.num_features = [config.hidden_size] * len(self.stage_names)
@@ -785,13 +745,8 @@ class LionBackbone(BackboneMixin, LionPreTrainedModel):
 
 
 @auto_docstring(custom_intro="LION with one linear layer on every patch, for semantic segmentation.")
-class LionForSemanticSegmentation(LionPreTrainedModel):
-    main_input_name = "pixel_values"
-    input_modalities = ("image",)
-    _modalities = ("image",)
-
-    # The loss is a mean over the batch, which the Trainer has to divide when it accumulates gradients.
-    accepts_loss_kwargs = False
+class LionForSemanticSegmentation(LionImageModel):
+    accepts_loss_kwargs = False  # as LionForMultipleChoice
 
     def __init__(self, config: LionConfig):
         super().__init__(config)
@@ -818,26 +773,17 @@ class LionForSemanticSegmentation(LionPreTrainedModel):
             do not count. The logits are of patches, `(batch_size, num_labels, rows, columns)`; the loss interpolates
             them to the size of the labels.
         """
-        outputs = self.lion(
-            pixel_values=pixel_values,
-            interpolate_pos_encoding=interpolate_pos_encoding,
-            return_dict=True,
-            **kwargs,
-        )
+        options = {"interpolate_pos_encoding": interpolate_pos_encoding}
+        outputs = self.lion(pixel_values=pixel_values, return_dict=True, **options, **kwargs)
         logits = patch_maps(self.config, self.decode_head(self.dropout(outputs.last_hidden_state)), pixel_values)
         loss = None if labels is None else segmentation_loss(logits, labels, self.config.semantic_loss_ignore_index)
-        return SemanticSegmenterOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        return SemanticSegmenterOutput(loss=loss, logits=logits, **recorded(outputs))
 
 
 def segmentation_loss(logits: Tensor, labels: Tensor, ignore_index: int) -> Tensor:
     """
-    The mean cross entropy over the pixels whose label is not `ignore_index`; 0 if there are none.
-
-    Args:
-        logits: `(batch, num_labels, rows, columns)`, interpolated to the size of the labels.
-        labels: `(batch, height, width)`, int64.
+    The mean cross entropy over the pixels whose label is not `ignore_index`, 0 if there are none, of logits `(batch,
+    num_labels, rows, columns)`, interpolated to the size of the labels, `(batch, height, width)`, int64.
     """
     if labels.dim() != 3 or len(labels) != len(logits):
         raise ValueError(

@@ -118,10 +118,8 @@ def group_of_module(name: str) -> str:
 @lru_cache
 def portable_code() -> dict[str, str]:
     """
-    The generated files by name; deterministic.
-
-    Raises:
-        ValueError: if modules of a group define a name twice, or import in a way that cannot be joined.
+    The generated files by name; deterministic. Raises a ValueError if modules of a group define a name twice, or
+    import in a way that cannot be joined.
     """
     modules = shipped_modules()
     return {f"{group}.py": joined(group, modules) for group in GROUPS}
@@ -240,14 +238,9 @@ def write_portable_code(
     folder: str | os.PathLike, parts: Iterable[Callable] = (), auto_map: dict[str, str] | None = None
 ) -> dict[str, str] | None:
     """
-    Write the generated files into a folder, each one atomically.
-
-    Args:
-        parts: the mixer and the feature map of the model. The source files of those from other packages are copied.
-        auto_map: the one of the configuration, `"file.Class"` by Auto class.
-
-    Returns:
-        The `auto_map` that also loads the parts.
+    Write the generated files into a folder, each one atomically, and the source files of those `parts`, the mixer and
+    the feature map of the model, that are from other packages. Returns the `auto_map`, `"file.Class"` by Auto class,
+    that also loads these.
     """
     texts = dict(portable_code())
     if others := [part for part in parts if not is_own(part)]:
@@ -287,10 +280,8 @@ def source_file(part: Callable) -> str:
 
 def portable_source(path: Path) -> str:
     """
-    The source of a file of another package, with imports of this one changed to imports of the generated files.
-
-    Raises:
-        ValueError: if it imports something that is not in these files.
+    The source of a file of another package, with imports of this one changed to imports of the generated files. Raises
+    a ValueError if it imports something that is not in these files.
     """
     modules = shipped_modules()
     source = path.read_text(encoding="utf-8")

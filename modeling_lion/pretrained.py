@@ -75,7 +75,6 @@ def explain_damaged_weights(name: str) -> Iterator[None]:
 
 
 def is_index(content: Any) -> bool:
-    """Whether the content of an index of weights is valid."""
     weight_map, metadata = (
         content.get(key) if isinstance(content, dict) else None for key in ("weight_map", "metadata")
     )

@@ -48,19 +48,12 @@ def model_mappings() -> dict[str, Mapping]:
 
 
 def replace_registered_configs(replace: Callable[[dict], dict]) -> None:
-    """
-    Replace the dictionary from model types to registered configuration classes. `AutoConfig.register` would need every
-    class at import.
-    """
+    """Replace the dictionary of registered configurations. `AutoConfig.register` would need all classes at import."""
     CONFIG_MAPPING._extra_content = replace(CONFIG_MAPPING._extra_content)
 
 
 def register_recorded_outputs(model_class: type[PreTrainedModel]) -> None:
-    """
-    Let models of a class return hidden states and attention weights. When transformers constructs a model, it
-    registers which outputs the class can record. A model that got its class later, or was unpickled, would return
-    neither.
-    """
+    """Let models of a class return hidden states and attentions, which otherwise only a constructor registers."""
     dict.__setitem__(_CAN_RECORD_REGISTRY, str(model_class), model_class._can_record_outputs)
 
 
@@ -74,14 +67,9 @@ def forget_weight_conversions(model: PreTrainedModel) -> None:
 
 def scan(step: Callable, first: Tensor, inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
     """
-    A loop that stays one operator in a graph, even if the number of steps is known only at run time. torch has no
-    public loop over tensors that exporters support.
-
-    Args:
-        step: `step(state, inputs of one step)` returns the next state and an output.
-
-    Returns:
-        The last state, and the outputs of all steps.
+    A loop that stays one operator in a graph, even if the number of steps is known only at run time: `step(state,
+    inputs of one step)` returns the next state and an output. Returns the last state, and the outputs of all steps.
+    torch has no public loop over tensors that exporters support.
     """
     from torch._higher_order_ops.scan import scan as scan_operator  # lazily: few graphs have one
 
@@ -100,10 +88,7 @@ view_of_temporary = torch.ops.aten._unsafe_view.default
 
 
 def is_transformed() -> bool:
-    """
-    Whether `torch.func` or forward-mode derivatives are active, for which custom operators have no rules. torch has no
-    public way to ask for either.
-    """
+    """Whether `torch.func` or forward-mode derivatives are active. torch has no public way to ask for either."""
     return is_torch_func_active() or forward_ad._current_level >= 0
 
 

@@ -26,86 +26,67 @@ HIDDEN = -1e4
 
 
 @dataclass
-class Order:
-    """
-    An order in which the real tokens of every sequence are contiguous: leading padding first, then the real tokens,
-    then all other padding. Windows and convolutions, which see a few neighbours, use it to skip padded tokens.
-
-    Attributes:
-        order: the index of the token at each place, `(batch, length)`, int64.
-        place: the place of each token, the inverse of `order`, `(batch, length)`, int64.
-    """
-
-    order: Tensor
-    place: Tensor
-
-    @classmethod
-    def of(cls, is_real: Tensor | None, cu_seqlens: Tensor | None) -> "Order | None":
-        """
-        The order of tokens, or `None` if no padding is between real tokens of the same sequence. A graph, which cannot
-        read the mask, gets an order in any case, the identity without such padding. Arguments as in `Tokens`.
-        """
-        if is_real is None or is_readable(is_real) and not has_inner_padding(is_real, cu_seqlens):
-            return None
-        place = contiguous_places(is_real, cu_seqlens)
-        return cls(place.argsort(dim=1), place)
-
-
-@dataclass
 class Tokens:
     """
-    The tokens of rows `(batch, length)`.
-
     Attributes:
         is_real: False for padding, `(batch, length)`, bool; `None` if all are known to be real.
         cu_seqlens: borders of packed sequences, which do not see each other, `(num_sequences + 1,)`, int: from 0 to
             `length` if every row has the same borders, or from 0 to `batch * length`, counted through all rows. `None`
             for one sequence in each row.
         position_ids: positions of a text, `(batch or 1, length)`, int64.
-        order: `None` if no padding is between real tokens, and in models that need no neighbours.
+        order: the index of the token at each place, `(batch, length)`, int64, in an order in which the real tokens of
+            every sequence are contiguous: leading padding first, then the real tokens, then all other padding. Windows
+            and convolutions, which see a few neighbours, use it to skip padded tokens. `None` if no padding is between
+            real tokens, and in models that need no neighbours.
+        place: the place of each token, the inverse of `order`.
         row_lengths: the number of real tokens in each row, if `read_mask` could read it.
     """
 
     is_real: Tensor | None = None
     cu_seqlens: Tensor | None = None
     position_ids: Tensor | None = None
-    order: Order | None = None
+    order: Tensor | None = None
+    place: Tensor | None = None
     row_lengths: list[int] | None = None
 
     def with_order(self) -> "Tokens":
-        """The same tokens with their `order`."""
-        return replace(self, order=Order.of(self.is_real, self.cu_seqlens))
+        """
+        These tokens, with their `order` if padding is between real tokens of the same sequence. A graph, which cannot
+        read the mask, gets an order in any case, the identity without such padding.
+        """
+        is_real = self.is_real
+        if is_real is None or is_readable(is_real) and not has_inner_padding(is_real, self.cu_seqlens):
+            return self
+        place = contiguous_places(is_real, self.cu_seqlens)
+        return replace(self, order=place.argsort(dim=1), place=place)
 
     def contiguous(self) -> "Tokens":
         """These tokens after `reordered`."""
         if self.order is None:
             return self
-        return replace(self, is_real=self.reordered(self.is_real), order=None)
+        return replace(self, is_real=self.reordered(self.is_real), order=None, place=None)
 
     def rows(self, index: Tensor) -> "Tokens":
         """The rows of the batch with these indices, without borders."""
-        order = None if self.order is None else Order(self.order.order[index], self.order.place[index])
-        return Tokens(None if self.is_real is None else self.is_real[index], order=order)
+        is_real, order, place = (None if x is None else x[index] for x in (self.is_real, self.order, self.place))
+        return Tokens(is_real, order=order, place=place)
 
     def reordered(self, x: Tensor, dim: int = 1) -> Tensor:
         """Reorder `(batch, ..., length, ...)` along `dim` by `order`; differentiable."""
-        return x if self.order is None else take_tokens(x, self.order.order, dim)
+        return x if self.order is None else take_tokens(x, self.order, dim)
 
     def restored(self, x: Tensor, dim: int = 1) -> Tensor:
         """Undo `reordered`; differentiable."""
-        return x if self.order is None else take_tokens(x, self.order.place, dim)
+        return x if self.order is None else take_tokens(x, self.place, dim)
 
     def zero_padding(self, x: Tensor) -> Tensor:
         """Set padded tokens of `(batch, length, ...)` to 0."""
-        return x if self.is_real is None else x * over_channels(self.is_real, x)
+        return x if self.is_real is None else x * self.is_real.view(*x.shape[:2], *[1] * (x.dim() - 2)).to(x.dtype)
 
     def fold(self, key: Tensor, log_decay: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """
-        Keys and log decays with which a padded token has no effect: key 0 and λ = 1 (SPEC §4).
-
-        Args:
-            key: `(batch, length, heads, head_dim)`.
-            log_decay: `(heads,)`, `(batch, heads, length)`, or `None`.
+        Keys, `(batch, length, heads, head_dim)`, and log decays, `(heads,)`, `(batch, heads, length)` or `None`, with
+        which a padded token has no effect: key 0 and λ = 1 (SPEC §4).
         """
         if self.is_real is not None and log_decay is not None:
             log_decay = log_decay.view(1, -1, 1) if log_decay.dim() == 1 else log_decay
@@ -114,28 +95,20 @@ class Tokens:
 
     def window_positions(self, like: Tensor, reach: int) -> Tensor:
         """
-        The positions by which a window of `reach` tokens on each side measures distance, `(1 or batch, length)`,
-        int64. They count real tokens, by `order`; tokens of different sequences are more than `reach` apart.
-
-        Args:
-            like: `(batch, length, ...)`, for its length and device.
+        The positions by which a window of `reach` tokens on each side measures distance in `like`, `(batch, length,
+        ...)`: `(1 or batch, length)`, int64. They count real tokens, by `order`; different sequences are more than
+        `reach` apart.
         """
         length = like.shape[1]
         token = torch.arange(length, device=like.device).unsqueeze(0)
-        position = token if self.order is None else self.order.place
+        position = token if self.order is None else self.place
         return position if self.cu_seqlens is None else position + sequence_offsets(self.cu_seqlens, length, reach)
 
     def seen(self, like: Tensor, reach: int | None, queries: Tensor | slice = slice(None)) -> Tensor:
         """
-        Which keys each query sees: the real tokens of its sequence that are at most `reach` real tokens away.
-
-        Args:
-            like: `(batch, length, ...)`, for its length and device.
-            reach: `None` for the whole sequence.
-            queries: the tokens that are queries, as an index; all by default.
-
-        Returns:
-            `(1 or batch, 1, queries, length)`, bool.
+        Which keys each query, all by default, sees in `like`, `(batch, length, ...)`: the real tokens of its sequence
+        that are at most `reach` real tokens away, all of them if it is `None`; `(1 or batch, 1, queries, length)`,
+        bool.
         """
         reach = like.shape[1] if reach is None else reach
         position = self.window_positions(like, reach)
@@ -148,10 +121,7 @@ class Tokens:
         return sequence_of_each_token(self.cu_seqlens, like.shape[1])
 
     def sequence_lengths(self) -> Tensor:
-        """
-        For each token, the last position of a real token in its sequence plus 1: `(batch or 1, 1)`, or `(batch or 1,
-        length)` for packed sequences.
-        """
+        """The last position of a real token in the sequence of each token plus 1, `(batch or 1, 1 or length)`."""
         ends = self.position_ids + 1
         ends = ends if self.is_real is None else ends * self.is_real
         if self.cu_seqlens is None:
@@ -166,44 +136,12 @@ class Tokens:
             return False
         return int(self.cu_seqlens[-1]) != length
 
-    def sequences_as_rows(self, like: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def sequences_as_rows(self, like: Tensor, are_equal: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
         """
-        Split packed rows into one row per sequence, without inner padding. Each group has sequences of similar
-        lengths, since all of them are padded to the longest one.
-
-        Args:
-            like: `(batch, length, ...)`, for its shape and device.
-
-        Yields:
-            Indices of tokens, counted through all rows, and a mask of real tokens, `(sequences, longest)` each.
-        """
-        real, starts, lengths = self.real_by_sequence(like)
-        sizes = lengths.clamp(min=1).log2().ceil().long().where(lengths > 0, -1)
-        for size in sizes[sizes >= 0].unique().tolist():
-            some = (sizes == size).nonzero().flatten()
-            position = torch.arange(int(lengths[some].max()), device=like.device)
-            token = (starts[some].unsqueeze(1) + position).clamp(max=len(real) - 1)
-            yield real[token], position < lengths[some].unsqueeze(1)
-
-    def equal_sequences(self, like: Tensor) -> Iterator[Tensor]:
-        """
-        Split packed rows into one row per sequence, without padding. Each group has all sequences of one length; those
-        without real tokens are left out.
-
-        Args:
-            like: `(batch, length, ...)`, for its shape and device.
-
-        Yields:
-            Indices of tokens, counted through all rows, `(sequences, length)`.
-        """
-        real, starts, lengths = self.real_by_sequence(like)
-        for length in lengths[lengths > 0].unique().tolist():
-            yield real[starts[lengths == length].unsqueeze(1) + torch.arange(length, device=like.device)]
-
-    def real_by_sequence(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """
-        The indices of all real tokens, counted through all rows, and for each sequence of each row the number of real
-        tokens before it and in it, `(sequences,)` each.
+        Yield the sequences of packed rows `like`, `(batch, length, ...)`, without inner padding and those without real
+        tokens, one row each: indices of tokens, counted through all rows, and a mask of real tokens, `(sequences,
+        longest)` each. A group has sequences of similar lengths, padded to the longest one, or, if `are_equal`, of one
+        length.
         """
         batch, length = like.shape[:2]
         borders = torch.tensor([0, length]) if self.cu_seqlens is None else self.cu_seqlens
@@ -215,7 +153,13 @@ class Tokens:
         real = real if self.is_real is None else real[self.is_real.flatten()]
         sequence = torch.searchsorted(borders, real, right=True) - 1
         lengths = torch.bincount(sequence, minlength=len(borders) - 1)
-        return real, lengths.cumsum(0) - lengths, lengths
+        starts = lengths.cumsum(0) - lengths
+        sizes = lengths if are_equal else lengths.clamp(min=1).log2().ceil().long()
+        for size in sizes[lengths > 0].unique().tolist():
+            some = ((sizes == size) & (lengths > 0)).nonzero().flatten()
+            position = torch.arange(int(lengths[some].max()), device=like.device)
+            token = (starts[some].unsqueeze(1) + position).clamp(max=len(real) - 1)
+            yield real[token], position < lengths[some].unsqueeze(1)
 
     def in_one_row(self, batch: int) -> "Tokens":
         """These tokens with all rows concatenated to one, for borders that differ by row. Without an `order`."""
@@ -230,17 +174,9 @@ def read_text(
     cu_seqlens: Tensor | None = None,
 ) -> Tokens:
     """
-    The tokens of a text, without an `order`. If `cu_seqlens` is `None`, borders are read from `position_ids`
-    (`packed_borders`). If `position_ids` is `None`, positions are computed (`token_positions`).
-
-    Args:
-        inputs: `(batch, length, ...)`; the other arguments must fit.
-        attention_mask: `(batch, length)`, 1 for real tokens and 0 for padding.
-        position_ids: `(batch or 1, length)`.
-        cu_seqlens: as in `Tokens`.
-
-    Raises:
-        ValueError: if a mask or borders do not fit.
+    The tokens of a text, `(batch, length, ...)`, without an `order`. If `cu_seqlens` is `None`, borders are read from
+    `position_ids` (`packed_borders`). If `position_ids` is `None`, positions are computed (`token_positions`). The
+    `attention_mask` is 1 for real tokens and 0 for padding. Raises a ValueError if a mask or borders do not fit.
     """
     batch, length = inputs.shape[:2]
     is_real = real_tokens(attention_mask, inputs)
@@ -255,12 +191,7 @@ def read_text(
 
 
 def real_tokens(attention_mask: Tensor | None, inputs: Tensor) -> Tensor | None:
-    """
-    The mask of real tokens, `(batch, length)`, bool, False for padding; `None` if all are known to be real.
-
-    Args:
-        inputs: `(batch, length, ...)`; the mask must match its shape.
-    """
+    """`Tokens.is_real` from a mask. Raises a ValueError unless it fits `inputs`, `(batch, length, ...)`."""
     if attention_mask is None:
         return None
     if attention_mask.shape != inputs.shape[:2]:
@@ -278,18 +209,12 @@ def real_tokens(attention_mask: Tensor | None, inputs: Tensor) -> Tensor | None:
 
 
 def may_pad(is_real: Tensor) -> bool:
-    """
-    Whether a mask may hide a token. On a CPU the mask is read. On an accelerator reading would stall, in a graph it
-    would fail: the result is then True.
-    """
+    """Whether a mask may hide a token: read on a CPU; True on an accelerator, where reading stalls, and in a graph."""
     return is_real.device.type != "cpu" or not is_readable(is_real) or not bool(is_real.all())
 
 
 def read_once(read: Callable[..., Tokens]) -> Callable[..., Tokens]:
-    """
-    Share the result of `read` among the layers of a call. The last result is kept and returned for the same mask
-    object in the same version; a copy of the mask is read anew.
-    """
+    """Share the last result of `read` among the layers of a call, for the same mask object in the same version."""
     last = threading.local()
 
     @wraps(read)
@@ -356,35 +281,23 @@ def tokens_of_pairs(seen: Tensor, has_window: bool) -> Tokens | None:
 
 def packed_borders(position_ids: Tensor | None, is_real: Tensor | None, batch: int) -> Tensor | None:
     """
-    The `cu_seqlens` of `Tokens` from positions: a sequence begins where the position returns to the first one of its
-    row, if all other steps are +1 and at least one is (SPEC §13). Other positions are not packing. Steps are
-    differences between consecutive real tokens; positions may also count the padding between them.
-
-    Args:
-        position_ids: `(batch or 1, length)`.
-        is_real: as in `Tokens`.
-
-    Returns:
-        `None` if nothing is packed, or if positions cannot be read: packing in a graph needs `cu_seqlens`.
+    The `cu_seqlens` of `Tokens` from positions, `(batch or 1, length)`: a sequence begins where the position returns
+    to the first one of its row, if all other steps are +1 and at least one is (SPEC §13). Other positions are not
+    packing. Steps are differences between consecutive real tokens; positions may also count the padding between them.
+    `None` if nothing is packed, or if positions cannot be read: packing in a graph needs `cu_seqlens`.
     """
     if position_ids is None or not is_readable(position_ids):
         return None
     token = torch.arange(position_ids.shape[1], device=position_ids.device).unsqueeze(0)
-    if is_real is None:
-        step, steps_between, first = position_ids.diff(dim=1), 1, position_ids[:, :1]
-        follows = None
-    else:
-        position_ids = position_ids.expand_as(is_real)
-        last_real = torch.where(is_real, token, -1).cummax(dim=1).values[:, :-1]
-        step = position_ids[:, 1:] - position_ids.gather(1, last_real.clamp(min=0))
-        steps_between, follows = token[:, 1:] - last_real, is_real[:, 1:] & (last_real >= 0)
-        first = position_ids.gather(1, is_real.int().argmax(dim=1, keepdim=True))
-    rises = (step == 1) | (step == steps_between)
-    returns = (position_ids[:, 1:] == first) & ~rises
-    is_known = rises | returns
-    if follows is not None:
-        is_known, rises, returns = is_known | ~follows, rises & follows, returns & follows
-    is_packing = is_known.all(dim=1, keepdim=True) & rises.any(dim=1, keepdim=True)
+    is_real = torch.ones_like(position_ids, dtype=torch.bool) if is_real is None else is_real
+    position_ids = position_ids.expand_as(is_real)
+    last_real = torch.where(is_real, token, -1).cummax(dim=1).values[:, :-1]
+    step = position_ids[:, 1:] - position_ids.gather(1, last_real.clamp(min=0))
+    follows = is_real[:, 1:] & (last_real >= 0)
+    first = position_ids.gather(1, is_real.int().argmax(dim=1, keepdim=True))
+    rises = follows & ((step == 1) | (step == token[:, 1:] - last_real))
+    returns = follows & (position_ids[:, 1:] == first) & ~rises
+    is_packing = (rises | returns | ~follows).all(dim=1, keepdim=True) & rises.any(dim=1, keepdim=True)
     begins = pad(returns & is_packing, (1, 0))
     if not begins.any():
         return None
@@ -413,10 +326,7 @@ def check_borders(cu_seqlens: Tensor, length: int, batch: int = 1) -> None:
 def token_positions(tokens: Tokens, inputs: Tensor) -> Tensor:
     """
     Positions that count real tokens only and restart in every packed sequence (SPEC §4), `(batch or 1, length)`,
-    int64. A padded token has the position of the next real token.
-
-    Args:
-        inputs: `(batch, length, ...)`.
+    int64. A padded token has the position of the next real token. `inputs` are `(batch, length, ...)`.
     """
     is_real, (batch, length) = tokens.is_real, inputs.shape[:2]
     token = torch.arange(length, device=inputs.device)
@@ -452,14 +362,8 @@ def sequence_offsets(cu_seqlens: Tensor, length: int, reach: int) -> Tensor:
 
 def window_mask(query_position: Tensor, key_position: Tensor, reach: int, is_real: Tensor | None = None) -> Tensor:
     """
-    Which keys a query sees: the real tokens at most `reach` positions away.
-
-    Args:
-        query_position: `(..., q)`, int64; key_position: `(..., k)`. Positions include the `sequence_offsets`.
-        is_real: False for padded keys, `(..., k)`, bool; `None` if all are real.
-
-    Returns:
-        `(..., q, k)`, bool.
+    Which keys a query sees, `(..., q, k)`, bool: the real tokens at most `reach` positions away. Positions, `(..., q)`
+    and `(..., k)`, int64, include the `sequence_offsets`; `is_real` is `(..., k)`, bool.
     """
     seen = (query_position.unsqueeze(-1) - key_position.unsqueeze(-2)).abs() <= reach
     return seen if is_real is None else seen & is_real.unsqueeze(-2)
@@ -478,7 +382,7 @@ def has_inner_padding(is_real: Tensor, cu_seqlens: Tensor | None) -> bool:
 
 
 def contiguous_places(is_real: Tensor, cu_seqlens: Tensor | None) -> Tensor:
-    """The attribute `place` of `Order`; the identity without inner padding."""
+    """The attribute `place` of `Tokens`; the identity without inner padding."""
     length = is_real.shape[1]
     token = torch.arange(length, device=is_real.device)
     first, end = torch.zeros_like(token), torch.full_like(token, length)
@@ -504,8 +408,3 @@ def take_tokens(x: Tensor, index: Tensor, dim: int = 1) -> Tensor:
     shape = [batch, *[1] * (x.dim() - 1)]
     shape[dim] = length
     return x.gather(dim, index.view(shape).expand_as(x))
-
-
-def over_channels(is_real: Tensor, x: Tensor) -> Tensor:
-    """`is_real` in the dtype and with the dimensions of `x`, `(batch, length, 1, ...)`, to multiply `x` by it."""
-    return is_real.view(*is_real.shape, *[1] * (x.dim() - 2)).to(x.dtype)

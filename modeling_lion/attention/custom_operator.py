@@ -22,6 +22,7 @@ lose most of their digits); otherwise it is empty, `(0,)`.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from zlib import crc32
 
@@ -56,13 +57,11 @@ def attention_operator(
     Args:
         compute: the forward, from the arguments of the operator to its results.
         compute_gradients: the backward, from `(grad, grad_denominator, query, key, value, forward, backward, output,
-            denominator, saved, chunk_size, division, head_directions, needs_decay)` to the five gradients. Those of
-            log decays are empty if not needed. `output` is the one in the accumulation dtype if that was saved;
+            denominator, saved, chunk_size, division, head_directions, needs_decay)` to the five gradients; those of
+            log decays are empty if not needed. `output` is the one in the accumulation dtype, if that was saved;
             `saved` holds the other entries. `grad_denominator` is `None` except for "deferred".
-        plain: computes output and denominators from the arguments of the operator, in torch operations that can be
-            differentiated twice.
-        allocate_saved: allocates `saved`, from the arguments of `compute`.
-        num_saved: the number of tensors in `saved`.
+        plain: computes output and denominators in torch operations that can be differentiated twice.
+        allocate_saved: allocates `saved`, `num_saved` tensors, from the arguments of `compute`.
         empty_like: allocates the output and the gradients of queries, keys and values.
         is_direct: whether `compute` and `compute_gradients` may be called without the dispatcher, which takes as long
             as a short text. They then take a `plan` by name.
@@ -152,19 +151,13 @@ def attention_operator(
     return Operator(operator, compute, type(f"lion_{name}", (torch.autograd.Function,), methods))
 
 
+@dataclass(eq=False)
 class Operator:
-    """
-    An operator. If `is_direct`, it can be called without torch's dispatcher: as `compute` without gradients, as
-    `function` with them.
-    """
+    """An operator. If `is_direct`, it can also be called without torch's dispatcher, as `compute` or `function`."""
 
-    def __init__(
-        self,
-        operator: Callable,
-        compute: Callable | None = None,
-        function: type[torch.autograd.Function] | None = None,
-    ):
-        self.operator, self.compute, self.function = operator, compute, function
+    operator: Callable
+    compute: Callable | None = None
+    function: type[torch.autograd.Function] | None = None
 
     def __call__(self, *inputs):
         return self.operator(*inputs)
@@ -189,22 +182,13 @@ def gradients_of_plain(
     *arguments,
 ) -> list[Tensor | None]:
     """
-    The gradients of an operator by autograd through `plain`, which computes the same. They can be differentiated again
-    if gradients are enabled.
-
-    Args:
-        inputs: the tensors that the operator takes.
-        needs: which of the inputs need a gradient.
-        grads: the gradient of the output and, optionally, of the denominators.
-        arguments: chunk size, division and head directions.
+    Gradients of an operator that can be differentiated again, by autograd through `plain`, which computes the same,
+    for those inputs that `needs` says. `grads` are the gradient of the output and, optionally, of the denominators.
     """
-    is_differentiable = torch.is_grad_enabled()
-    with torch.enable_grad():
-        # Both log decays may be one tensor; as separate tensors, each gets its own part of the gradient.
-        apart = (lambda x: x.view_as(x)) if is_differentiable else (lambda x: x.detach().requires_grad_())
-        inputs = [None if x is None else apart(x) for x in inputs]
-        wanted = [x for x, needed in zip(inputs, needs, strict=True) if needed]
-        results = plain(*inputs, *arguments)[: len(grads)]
-        grads = [torch.zeros_like(x) if d is None else d for x, d in zip(results, grads, strict=True)]
-        computed = iter(torch.autograd.grad(results, wanted, grads, create_graph=is_differentiable, allow_unused=True))
+    # Both log decays may be one tensor; as separate tensors, each gets its own part of the gradient.
+    inputs = [None if x is None else x.view_as(x) for x in inputs]
+    wanted = [x for x, needed in zip(inputs, needs, strict=True) if needed]
+    results = plain(*inputs, *arguments)[: len(grads)]
+    grads = [torch.zeros_like(x) if d is None else d for x, d in zip(results, grads, strict=True)]
+    computed = iter(torch.autograd.grad(results, wanted, grads, create_graph=True, allow_unused=True))
     return [next(computed) if needed else None for needed in needs]

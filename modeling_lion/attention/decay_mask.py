@@ -60,10 +60,7 @@ def is_per_head(log_decay: Tensor | None) -> bool:
 
 
 def check_decay_shape(name: str, log_decay: Tensor, batch: int, heads: int, length: int) -> None:
-    """
-    Raises:
-        ValueError: if the shape is not one of `LogDecay`; the message calls the tensor `name`.
-    """
+    """Raise a ValueError, which calls the tensor `name`, if the shape is not one of `LogDecay`."""
     # By number of dimensions: a comparison with every shape would make torch.export specialize on the batch size.
     if log_decay.shape != {1: (heads,), 3: (batch, heads, length)}.get(log_decay.dim()):
         raise ValueError(
@@ -83,10 +80,7 @@ def wide_dtype(device: torch.device) -> torch.dtype:
 
 
 def cut_evenly(length: int, size: int) -> tuple[int, int]:
-    """
-    The number (1 or more) and the size (at most `size`) of equal chunks that hold `length` tokens with the least
-    padding.
-    """
+    """The number (1 or more) and the size (at most `size`) of equal chunks that hold `length` tokens."""
     num_chunks = max(1, -(-length // size))
     return num_chunks, -(-length // num_chunks)
 
@@ -118,9 +112,7 @@ def finite_log_decay(
 
     Args:
         query: `(batch, heads, length, ...)`; the result is on its device, in its accumulation dtype.
-        cu_seqlens: borders of packed sequences along the length, `(num_sequences + 1,)`, from 0 to `length`. The
-            same borders hold for every row of the batch.
-        head_directions: `"both"`, or `"alternate"` for even heads that read forward and odd ones that read backward.
+        cu_seqlens, head_directions: as in `lion_attention`.
         masks_directions: whether to apply `mask_directions`, which kernels with one direction per head do not need.
 
     Returns:
@@ -160,10 +152,7 @@ def finite_log_decay(
 
 
 def over_tokens(log_decay: LogDecay, query: Tensor) -> LogDecay:
-    """
-    Expand log decays over the length of `query`, `(batch, heads, length, ...)`: `(heads,)` becomes `(1, heads,
-    length)`, without a copy, `None` becomes zeros, `(1, 1, length)`, and other shapes stay.
-    """
+    """Log decays over the length of `query`: `(heads,)` expanded to `(1, heads, length)`, `None` as zeros."""
     length = query.shape[2]
     log_decays = [query.new_zeros(1, 1, length) if x is None else x for x in log_decay]
     return LogDecay(*[x.view(1, -1, 1).expand(-1, -1, length) if is_per_head(x) else x for x in log_decays])
@@ -185,7 +174,6 @@ class ChunkSums(NamedTuple):
 
 
 def chunk_sums(forward: Tensor, backward: Tensor) -> ChunkSums:
-    """The sums of log decays `(..., chunk)`."""
     return ChunkSums(
         from_start=torch.cat((torch.zeros_like(forward[..., :1]), forward[..., :-1].cumsum(-1)), dim=-1),
         to_end=forward.flip(-1).cumsum(-1).flip(-1),
@@ -198,11 +186,8 @@ def chunk_sums(forward: Tensor, backward: Tensor) -> ChunkSums:
 
 def split_cuts(forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """
-    Separate cuts, the steps with λ = 0, from all other steps. In a sum, a cut would take the digits of later terms;
-    short packed sequences have many cuts.
-
-    Returns:
-        `forward` and `backward` with 0 at the cuts; then, for each, 1 at the cuts and 0 elsewhere, in the same dtype.
+    Separate cuts, the steps with λ = 0, from all other steps: `forward` and `backward` with 0 at the cuts, then, for
+    each, 1 at the cuts and 0 elsewhere. In a sum, a cut would take the digits of later terms.
     """
     is_cut = [x <= log_decay_floor(x.dtype) for x in (forward, backward)]
     others = (x.masked_fill(cut, 0) for x, cut in zip((forward, backward), is_cut, strict=True))
@@ -240,12 +225,7 @@ def differences_between_chunks(forward: Tensor, backward: Tensor) -> tuple[Tenso
 
 
 def decay_mask(forward: Tensor, backward: Tensor) -> Tensor:
-    """
-    The mask M, `(..., length, length)`: row i belongs to query i, column j to key j.
-
-    Args:
-        forward, backward: `(..., length)`, from `finite_log_decay`.
-    """
+    """The mask M, `(..., length, length)`, from the results of `finite_log_decay`, `(..., length)`."""
     length = forward.shape[-1]
     position = torch.arange(length, device=forward.device)
     if is_symbolic(length):
@@ -269,13 +249,7 @@ def decay_mask(forward: Tensor, backward: Tensor) -> Tensor:
 
 
 def decay_mask_rows(forward: Tensor, backward: Tensor, tokens: Tensor) -> Tensor:
-    """
-    Some rows of the mask M, without the others: `(..., rows, length)`.
-
-    Args:
-        forward, backward: `(..., length)`, from `finite_log_decay`.
-        tokens: the queries, `(rows,)`, int64.
-    """
+    """Rows of the mask M, without the others, `(..., rows, length)`, for the queries `tokens`, `(rows,)`, int64."""
     position = torch.arange(forward.shape[-1], device=forward.device)
     query = tokens.unsqueeze(-1)
     # Both sums start at the query, so neither is a difference of sums.

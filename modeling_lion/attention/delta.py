@@ -15,21 +15,25 @@ The kernel is an operator like those of attention/custom_operator.py, with one m
 
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 
+import torch
 from torch import Tensor
+from torch.nn.functional import pad
+from transformers.utils import is_flash_linear_attention_available
 
 from .decay_mask import NO_DECAY, LogDecay, finite_log_decay, is_per_head
-from .delta_flash import flash_delta_body, has_flash_delta
-from .delta_graph import graph_delta_body
 from .delta_plain import (
     back_in_order,
+    correct,
     delta_chunk_body,
     delta_parallel_body,
     delta_rnn_body,
-    delta_weights,
     finish_delta,
     in_reading_order,
+    scores_with_beta,
 )
+from .export_graph import graph_delta_body
 from .far_sums import alternated
 from .kernels import KERNELS, backend_of
 from .lion_attention import check_arguments
@@ -38,6 +42,9 @@ from .plan import CallPlan, planned
 from .tracing import is_exporting, is_symbolic
 
 
+# The kernel of flash-linear-attention (`pip install "lion-transformers[gpu]"`) has no other dtypes, and no wider keys.
+FLASH_DTYPES = (torch.float16, torch.bfloat16)
+LARGEST_FLASH_DIM = 256
 DELTA_BODIES = {"parallel": delta_parallel_body, "chunk": delta_chunk_body, "rnn": delta_rnn_body}
 
 
@@ -61,33 +68,26 @@ def delta_attention(
     adds the difference between its value and what the state returns for its key.
 
     Args:
-        query: `(batch, heads, length, head_dim)`, after the feature map.
+        query, value: as in `lion_attention`.
         key: `(batch, heads, length, head_dim)`, with ‖k‖ at most 1, so that states cannot grow; 0 if padded.
-        value: `(batch, heads, length, value_dim)`, in the same dtype.
         log_decay: the log decay of every step, as in `lion_attention`; each head uses those of its direction.
         beta: the share of the difference that each token adds, `(batch, heads, length)`, from 0 to 2; `None` for 1. It
             has no effect at padded tokens. Converted to float32, or to float64 for float64 inputs.
-        form: `"parallel"` (one chunk), `"chunk"` or `"rnn"`, which give the same result; `"auto"` for the fastest; or
-            `"eager"`, the reference, which also returns the weights.
         normalization: `"rms"` divides each output by √(mean square + 1e-5); `"none"` does not.
-        chunk_size: tokens per chunk, for the chunk form. It does not change the result; the CPU uses smaller chunks if
-            larger ones would cost digits.
-        cu_seqlens: borders of packed sequences, `(num_sequences + 1,)`, the same for every row of the batch.
         head_directions: `"alternate"`.
         returns_sums: return outputs in the accumulation dtype, not normalised, for a caller who adds to them.
-        plan: the `CallPlan` that the layers of one call share; inputs are then not checked.
+        form, chunk_size, cu_seqlens, plan: as in `lion_attention`. The parallel form is one chunk.
 
     Returns:
-        The output, `(batch, heads, length, value_dim)`, in the dtype of `value`, and for `"eager"` the matrix that
-        multiplies the values, `(batch, heads, length, length)`, with entries of either sign, otherwise `None`.
-
-    Raises:
-        ValueError: if a shape, a dtype or a name is wrong.
+        The output and the weights or `None`, as `lion_attention`. The weights, which multiply the values, have entries
+        of either sign. As there, a wrong argument raises a ValueError.
     """
     if plan is None:
         options = form, normalization, chunk_size, cu_seqlens, head_directions
         check_arguments(query, key, value, log_decay, *options, ("rms", "none"), ("alternate",))
-        check_beta(beta, query)
+        if beta is not None and beta.shape != query.shape[:3]:
+            shape = tuple(query.shape[:3])
+            raise ValueError(f"beta must be None or (batch, heads, length) = {shape}; got {tuple(beta.shape)}.")
     division = "deferred" if returns_sums else normalization
     with without_autocast(query):
         dtype = accumulation_dtype(query.dtype)
@@ -109,11 +109,7 @@ def delta_both_ways(
 ) -> tuple[Tensor, Tensor | None]:
     """
     Run `delta_attention` forward and backward in every head and add both outputs, in the accumulation dtype and not
-    normalised. Also returns, for `"eager"`, the matrix that multiplies the values, otherwise `None`.
-
-    Args:
-        query, key, value, beta, form: as in `delta_attention`.
-        log_decay: `(heads,)` or `(batch, heads, length)`, for both directions.
+    normalised; for `"eager"`, also the weights. `log_decay`, `(heads,)` or `(batch, heads, length)`, is for both ways.
     """
     both = alternated(log_decay, log_decay, dim=0 if is_per_head(log_decay) else 1)
     inputs = (alternated(x, x) for x in (query, key, value))
@@ -127,7 +123,8 @@ def reference_delta(
 ) -> tuple[Tensor, Tensor]:
     """The output and the weights, by the whole matrix: the output is the product of weights and values."""
     query, key, wide, *others = in_reading_order(query, key, value, forward, backward, beta)
-    weights = delta_weights(query, key, *others)
+    reads, answers = scores_with_beta(query, key, *others)
+    weights = correct(reads, answers, left=False)
     y = weights @ wide
     output, denominator = finish_delta(back_in_order(y), value.dtype, division)
     weights = back_in_order(weights).transpose(-1, -2)
@@ -155,8 +152,26 @@ def choose_delta(query: Tensor, value: Tensor, form: str) -> tuple[Callable | No
     return None, None, graph_delta_body if is_graph else DELTA_BODIES[form]
 
 
-def check_beta(beta: Tensor | None, query: Tensor) -> None:
-    if beta is not None and beta.shape != query.shape[:3]:
-        raise ValueError(
-            f"beta must be None or (batch, heads, length) = {tuple(query.shape[:3])}; got {tuple(beta.shape)}."
-        )
+def has_flash_delta(query: Tensor) -> bool:
+    """Whether flash-linear-attention computes for such queries. It cannot be compiled or traced as a whole."""
+    return (
+        query.device.type == "cuda"
+        and query.dtype in FLASH_DTYPES
+        and query.shape[-1] <= LARGEST_FLASH_DIM
+        and not torch.compiler.is_compiling()
+        and is_flash_linear_attention_available()
+    )
+
+
+def flash_delta_body(query, key, value, log_decay, beta, chunk_size, *, dtype):
+    """
+    A body as in attention/delta_plain.py; products are computed in `dtype`. The kernel chooses the chunk size, and
+    decays the state before it writes, not after that: it gets the log decay of the token before.
+    """
+    decay = pad(log_decay[..., :-1], (1, 0)).expand(beta.shape)
+    inputs = (x.to(dtype).transpose(1, 2).contiguous() for x in (query, key, value))
+    gates = (x.transpose(1, 2).contiguous() for x in (decay, beta))
+    # By name: a file on the Hub may not import what a reader might lack.
+    library = import_module("fla.ops.gated_delta_rule")
+    output, _ = library.chunk_gated_delta_rule(*inputs, *gates, scale=1.0)
+    return output.transpose(1, 2).to(query.dtype)

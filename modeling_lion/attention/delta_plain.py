@@ -37,22 +37,11 @@ RMS_EPS = 1e-5
 LEAST_LOG_DECAY = -50.0
 
 
-def run_delta_body(
-    body: Callable,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    forward: Tensor,
-    backward: Tensor,
-    beta: Tensor,
-    chunk_size: int,
-    division: str,
-    head_directions: str,
-) -> tuple[Tensor, Tensor]:
+def run_delta_body(body: Callable, *inputs) -> tuple[Tensor, Tensor]:
     """Output and denominators, `(batch, heads, length)`, of a body; inputs as in attention/delta.py."""
-    inputs = in_reading_order(query, key, value, forward, backward, beta)
-    output = back_in_order(body(*inputs, chunk_size))
-    return finish_delta(output, value.dtype, division)
+    *tensors, chunk_size, division, _ = inputs
+    output = back_in_order(body(*in_reading_order(*tensors), chunk_size))
+    return finish_delta(output, tensors[2].dtype, division)
 
 
 def in_reading_order(
@@ -62,14 +51,10 @@ def in_reading_order(
     dtype = accumulation_dtype(query.dtype)
     forward, backward = over_tokens(LogDecay(forward, backward), query)
     is_forward = reads_forward(query.shape[1], query.device).view(-1, 1)
-    own = cut_short(forward.where(is_forward, backward.flip(2)))
+    own = forward.where(is_forward, backward.flip(2))
+    own = own.masked_fill(own < LEAST_LOG_DECAY, log_decay_floor(own.dtype))
     aligned = [x.where(is_forward.unsqueeze(-1), x.flip(2)).to(dtype) for x in (query, key, value)]
     return [*aligned, own, beta.where(is_forward, beta.flip(2))]
-
-
-def cut_short(log_decay: Tensor) -> Tensor:
-    """Set log decays below `LEAST_LOG_DECAY` to `log_decay_floor`."""
-    return log_decay.masked_fill(log_decay < LEAST_LOG_DECAY, log_decay_floor(log_decay.dtype))
 
 
 def back_in_order(x: Tensor) -> Tensor:
@@ -96,12 +81,6 @@ def correct(reads: Tensor, x: Tensor, left: bool = True) -> Tensor:
     return torch.linalg.solve_triangular(reads, x, upper=False, left=left, unitriangular=True)
 
 
-def delta_weights(query: Tensor, key: Tensor, log_decay: Tensor, beta: Tensor) -> Tensor:
-    """The matrix that multiplies v, `(batch, heads, length, length)`; arguments in reading order."""
-    reads, answers = scores_with_beta(query, key, log_decay, beta)
-    return correct(reads, answers, left=False)
-
-
 def delta_parallel_body(query, key, value, log_decay, beta, chunk_size):
     """The whole sequence as one chunk, in O(L²) time."""
     reads, answers = scores_with_beta(query, key, log_decay, beta)
@@ -109,10 +88,7 @@ def delta_parallel_body(query, key, value, log_decay, beta, chunk_size):
 
 
 def delta_chunk_body(query, key, value, log_decay, beta, chunk_size):
-    """
-    The chunk form, in O(L) time and memory: one triangular solve for all chunks (the UT transform), then states pass
-    from chunk to chunk.
-    """
+    """The chunk form, in O(L) time: one triangular solve for all chunks (the UT transform), then a state passes."""
     length, value_dim = value.shape[2:]
     num_chunks, chunk = cut_evenly(length, chunk_size)
     if num_chunks == 1:
@@ -156,16 +132,7 @@ def delta_rnn_body(query, key, value, log_decay, beta, chunk_size):
 def delta_recurrence(
     query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor, state: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """
-    Some steps of the recurrence.
-
-    Args:
-        query, key, value: `(batch, heads, steps, dim)`; decay, beta: `(1 or batch, heads, steps)`.
-        state: the decayed state before the first step, `(batch, heads, head_dim, value_dim)`.
-
-    Returns:
-        The outputs, `(batch, heads, steps, value_dim)`, and the decayed state after the last step.
-    """
+    """Some steps of the recurrence from a decayed `state`: the outputs, and the decayed state after them."""
     outputs = [value[:, :, :0]]
     for i in range(query.shape[2]):
         key_i, beta_i = key[:, :, i, None], beta[:, :, i, None, None]

@@ -28,7 +28,6 @@ def far_sums(
     window: int,
     *,
     form: str = "auto",
-    chunk_size: int = 64,
 ) -> tuple[Tensor, Tensor]:
     """
     Args:
@@ -38,7 +37,6 @@ def far_sums(
         log_decay: log λ of each token, `(heads,)` or `(batch, heads, length)`, 0 for a padded token; `None` for λ = 1.
         window: number of tokens on each side that are left out, at least 1.
         form: `"auto"`, `"parallel"`, `"chunk"` or `"rnn"`, as in `lion_attention`.
-        chunk_size: tokens per chunk.
 
     Returns:
         Numerators `(batch, heads, length, value_dim)` and denominators `(batch, heads, length, 1)`, float32, or
@@ -57,17 +55,9 @@ def far_sums(
         late, early = decays_on_the_way(log_decay, delay)
         keys = tuple(k * d.exp().unsqueeze(-1).to(k.dtype) for k, d in zip(keys, (late, early), strict=True))
         both = alternated(log_decay, log_decay, dim=0 if is_per_head(log_decay) else 1)
-    numerator, denominator = lion_attention(
-        alternated(query, query),
-        alternated(*keys),
-        alternated(*values),
-        LogDecay(both, both),
-        form=form,
-        chunk_size=chunk_size,
-        head_directions="alternate",
-        returns_sums=True,
-    )[0]
-    return tuple(x.unflatten(1, (-1, 2)).sum(2) for x in (numerator, denominator))
+    inputs = alternated(query, query), alternated(*keys), alternated(*values), LogDecay(both, both)
+    sums, _ = lion_attention(*inputs, form=form, head_directions="alternate", returns_sums=True)
+    return tuple(x.unflatten(1, (-1, 2)).sum(2) for x in sums)
 
 
 def shifted(x: Tensor, steps: int) -> Tensor:

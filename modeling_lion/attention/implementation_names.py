@@ -59,20 +59,8 @@ def name_of_softmax_attention(requested: str | None, config: PreTrainedConfig) -
     return None if requested == "auto" else requested
 
 
-def check_softmax_attention(chosen: str, config: PreTrainedConfig, possible: tuple[str, ...] | None) -> None:
-    """Raise a ValueError if the mixer cannot use the chosen function; `possible` is `None` if it can use all."""
-    if possible is not None and chosen not in possible:
-        raise ValueError(
-            f"`attn_implementation={chosen!r}` cannot compute `mixer_type` {config.mixer_type!r}: use one of "
-            f"{', '.join(possible)}."
-        )
-
-
 class SupportsSoftmax:
-    """
-    The value of `_supports_sdpa` and the like. True for a model with softmax layers, which transformers' attention
-    functions compute; False for other models and for a class, whose configuration is unknown.
-    """
+    """The value of `_supports_sdpa` and the like: whether transformers' functions compute any layer of the model."""
 
     def __get__(self, model, model_class) -> bool:
         return model is not None and model.config.has_softmax_layers

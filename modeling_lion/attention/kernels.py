@@ -33,12 +33,11 @@ def kernel_for(name: str, query: Tensor, value: Tensor) -> Callable | None:
 
 def backend_of(query: Tensor, value: Tensor) -> str:
     """
-    The implementation that computes: the hand-written kernels "cpu" and "triton", or "plain", differentiable torch
-    operations.
+    What computes: the hand-written kernels "cpu" and "triton", or "plain", differentiable torch operations, which
+    serve all tensors without a kernel, and tracers and transforms that need the operations inside of one
+    (`allows_custom_op`).
 
-    "cpu" serves tensors on a CPU, eager and compiled. "triton" serves NVIDIA GPUs from compute capability 8.0 on, if
-    triton is installed, for head and value dimensions up to 256 and all dtypes but float64. "plain" serves all other
-    tensors, and tracers and transforms that need the operations inside of a kernel (`allows_custom_op`).
+    "triton" serves NVIDIA GPUs from compute capability 8.0 on, for dimensions up to 256 and all dtypes but float64.
     """
     if not allows_custom_op(query):
         return "plain"

@@ -76,14 +76,8 @@ def lion_attention(
     with without_autocast(query):
         if form == "eager":
             inputs = (x.to(accumulation_dtype(x.dtype)) for x in (query, key, value))
-            output, weights = reference_attention(
-                *inputs,
-                log_decay,
-                normalization=normalization,
-                cu_seqlens=cu_seqlens,
-                head_directions=head_directions,
-                returns_sums=returns_sums,
-            )
+            options = {"cu_seqlens": cu_seqlens, "head_directions": head_directions, "returns_sums": returns_sums}
+            output, weights = reference_attention(*inputs, log_decay, normalization=normalization, **options)
             return (output, weights) if returns_sums else (output.to(value.dtype), weights.to(value.dtype))
         forward, backward = finite_log_decay(log_decay, query, cu_seqlens, head_directions, masks_directions=False)
         options = form, forward is not None, chunk_size, head_directions
@@ -125,11 +119,9 @@ def fastest_form(
     The fastest form for these inputs, as measured by benchmarks/bench_kernels.py, and on a GPU by tune_triton.py.
 
     Per token, the parallel form takes 2 L D operations, the chunk form 2 C D + 4 D², which is equal at L = C + 2 D,
-    where D is the `mean_width` of keys and values. States also cost memory traffic: the measured times were equal at
-    200 to 256 tokens (C = D = 64, 1 and 2 threads, with and without gradients). Heads of one direction have half as
-    many states: times were equal at 144 to 176 tokens, and at 197 tokens chunks took 0.78 to 1.02 of the time (one
-    thread). Without decays, one state serves all queries, which is always less work. Triton kernels have a limit for
-    each kind of GPU.
+    where D is the `mean_width` of keys and values. States also cost memory traffic: times were equal at 200 to 256
+    tokens (C = D = 64), and for heads of one direction, which have half as many states, at 144 to 176. Without decays,
+    one state serves all queries, which is always less work. Triton kernels have a limit for each kind of GPU.
     """
     length = query.shape[2]
     if not has_decays:
@@ -158,10 +150,7 @@ def check_arguments(
     normalizations=("sum", "none"),
     directions=("both", "alternate"),
 ) -> None:
-    """
-    Raise a ValueError that names the wrong argument of `lion_attention`, or of another operator, which allows these
-    `normalizations` and `directions`.
-    """
+    """Raise a ValueError that names the wrong argument of `lion_attention`, or of an operator with other choices."""
     if query.dim() != 4 or key.shape != query.shape or value.shape[:-1] != query.shape[:-1]:
         raise ValueError(
             "query and key must be (batch, heads, length, head_dim) and value (batch, heads, length, value_dim); got "

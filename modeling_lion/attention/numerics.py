@@ -34,19 +34,14 @@ def has_fast_bfloat16() -> bool:
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager:
-    """
-    A context without autocast on the device of `x`. (The meta device, which counts shapes and FLOPs, has no autocast.)
-    """
+    """A context without autocast on the device of `x`. (The meta device has no autocast.)"""
     device = x.device.type
     is_off = device == "meta" or not torch.is_autocast_enabled(device)
     return nullcontext() if is_off else torch.autocast(device, enabled=False)
 
 
 def smallest_denominator(dtype: torch.dtype) -> float:
-    """
-    Denominators below this count as 0 (SPEC §5), about 1e-28 in float32. A sum of scores that is so small, as when the
-    `elu` map underflows, has no significant digits, and neither has its inverse.
-    """
+    """Denominators below this, 1e-28 in float32, count as 0 (SPEC §5): such sums have no significant digits."""
     return torch.finfo(dtype).tiny ** 0.75
 
 
@@ -57,13 +52,11 @@ def is_zero_denominator(denominator: Tensor) -> Tensor:
 
 def inverse_denominator(denominator: Tensor) -> Tensor:
     """1 / denominator, and 0 where it counts as 0, so that outputs and all gradients are 0 there."""
-    return denominator.reciprocal().masked_fill_(denominator.abs() < smallest_denominator(denominator.dtype), 0)
+    return denominator.reciprocal().masked_fill_(is_zero_denominator(denominator), 0)
 
 
 def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """
-    numerator `(..., value_dim)` / denominator `(..., 1)`; 0, with gradient 0, where the denominator counts as 0.
-    """
+    """numerator `(..., value_dim)` / denominator `(..., 1)`; 0, with gradient 0, where the denominator counts as 0."""
     is_zero = is_zero_denominator(denominator)
     return torch.where(is_zero, 0, numerator / torch.where(is_zero, 1, denominator))
 

@@ -31,18 +31,9 @@ def run_plain(body: Callable, *inputs) -> tuple[Tensor, Tensor]:
     return finish_plain(*body(*prepared), inputs[2].dtype, inputs[-2], inputs[0].shape[-1])
 
 
-def prepare_plain(
-    body: Callable,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    forward: Tensor | None,
-    backward: Tensor | None,
-    chunk_size: int,
-    division: str,
-    head_directions: str,
-) -> tuple[Callable, tuple]:
-    """The body to call, and its inputs."""
+def prepare_plain(body: Callable, *inputs) -> tuple[Callable, tuple]:
+    """The body to call, and its inputs, from those of `run_plain`."""
+    query, key, value, forward, backward, chunk_size, _, head_directions = inputs
     if body is rnn_body and head_directions == "alternate":
         body = alternating_rnn_body
     else:
@@ -108,11 +99,8 @@ def chunk_body(query, key, value, forward, backward, chunk_size):
 
 def pass_states(sums: Tensor, decay: Tensor, reverse: bool = False) -> Tensor:
     """
-    The state that reaches each chunk from the chunks before it (after it, if `reverse`).
-
-    Args:
-        sums: the sum that each chunk adds to the state, `(b, h, n, d, e)`.
-        decay: the factor by which each chunk multiplies a state, `(1 or b, h, n, 1, 1)`, in [0, 1].
+    The state that reaches each chunk from the chunks before it (after it, if `reverse`), from the sums that chunks
+    add, `(b, h, n, d, e)`, and the factors by which they multiply a state, `(1 or b, h, n, 1, 1)`, in [0, 1].
     """
     order = range(sums.shape[2])
     order = order[::-1] if reverse else order
@@ -154,10 +142,7 @@ def alternating_rnn_body(query, key, value, forward, backward, chunk_size):
 
 
 def recur(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor) -> Tensor:
-    """
-    q_i S_i with S_i = λ_{i-1} S_{i-1} + k_i v_iᵀ, `(directions, batch, heads, length, value_dim)`. The arguments have
-    the same leading dimensions; log decays have 1 channel.
-    """
+    """q_i S_i with S_i = λ_{i-1} S_{i-1} + k_i v_iᵀ, for `(directions, batch, heads, length, ...)`."""
     state = key.new_zeros(*key.shape[:3], key.shape[-1], value.shape[-1])
     outputs = []
     for inputs in zip(*(x.split(RNN_STEPS, dim=3) for x in (query, key, value, log_decay.exp())), strict=True):
@@ -174,17 +159,7 @@ def without_saving(function: Callable, *inputs) -> Callable:
 
 
 def recurrence(query: Tensor, key: Tensor, value: Tensor, decay: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    """
-    Some steps of the recurrence.
-
-    Args:
-        query, key: `(directions, batch, heads, steps, head_dim)`; value: `(..., steps, value_dim)`.
-        decay: λ of each token, `(directions, 1 or batch, 1 or heads, steps, 1)`.
-        state: the decayed state before the first step, `(directions, batch, heads, head_dim, value_dim)`.
-
-    Returns:
-        The outputs, `(directions, batch, heads, steps, value_dim)`, and the decayed state after the last step.
-    """
+    """Some steps of `recur` from a decayed `state`: the outputs, and the decayed state after them."""
     outputs = []
     for i in range(query.shape[3]):
         key_i, value_i = key[:, :, :, i, :, None], value[:, :, :, i, None, :]

@@ -10,10 +10,7 @@ from ..private_apis import num_dispatch_modes
 
 
 class CallPlan:
-    """
-    A cache for one model call, made unless a graph is traced. Results that depend only on shapes are computed by the
-    first layer and reused by the others. `lion_attention` does not check the inputs of layers that pass a plan.
-    """
+    """A cache for one model call, unless a graph is traced, of results that depend only on shapes."""
 
     def __init__(self):
         self.made: dict[Hashable, object] = {}

@@ -22,14 +22,7 @@ def reference_attention(
     head_directions: str = "both",
     returns_sums: bool = False,
 ) -> tuple[Tensor | tuple[Tensor, Tensor], Tensor]:
-    """
-    Arguments as in `lion_attention`.
-
-    Returns:
-        The output, `(batch, heads, length, value_dim)`, and the weights A, `(batch, heads, length, length)`, divided
-        by their row sums if `normalization` is `"sum"`. With `returns_sums`, the pair of numerators and denominators
-        replaces the output, and nothing has the factor D^-1/2.
-    """
+    """Arguments and results as in `lion_attention` with `form="eager"`; sums have no factor D^-1/2."""
     forward, backward = finite_log_decay(log_decay, query, cu_seqlens, head_directions)
     scores = query @ key.transpose(-1, -2)
     if forward is not None:

@@ -80,17 +80,9 @@ def report_layer(attention, args: tuple, kwargs: dict, *, tokens: list[int], rep
         log_decays = over_tokens(finite_log_decay(along_scan, query, cu_seqlens, directions), query)
         rows = decay_mask_rows(*log_decays, raster[tokens])
         mask = mask + rows[..., raster] / len(orders)
-        reached, _ = lion_attention(
-            ones,
-            real_keys[:, :, order],
-            ones,
-            along_scan,
-            form="chunk",
-            normalization="none",
-            chunk_size=attention.config.chunk_size,
-            cu_seqlens=cu_seqlens,
-            head_directions=directions,
-        )
+        options = {"chunk_size": attention.config.chunk_size, "cu_seqlens": cu_seqlens, "head_directions": directions}
+        inputs = ones, real_keys[:, :, order], ones, along_scan
+        reached, _ = lion_attention(*inputs, form="chunk", normalization="none", **options)
         receptive_field = receptive_field + reached[:, :, raster, 0] / len(orders)
     weights = (query[:, :, tokens] @ key.transpose(-1, -2)) * mask
     weights = normalize(weights, weights.sum(-1, keepdim=True), attention.config.normalization, head_dim)

@@ -51,14 +51,8 @@ def sliding_attention(
     tokens = Tokens() if tokens is None else tokens
     check_window_arguments(query, key, value, sliding_window, tokens, first_query)
     inputs = (tokens.reordered(x, 2) for x in (query, key, value))
-    output, log_sum = attend_in_window(
-        *inputs,
-        sliding_window=sliding_window,
-        scaling=scaling,
-        tokens=tokens.contiguous(),
-        first_query=first_query,
-        with_log_sum=with_log_sum,
-    )
+    options = sliding_window, scaling, tokens.contiguous(), first_query, with_log_sum
+    output, log_sum = attend_in_window(*inputs, *options)
     output = tokens.restored(output)
     if with_log_sum:
         log_sum = tokens.restored(log_sum, 2)
@@ -74,17 +68,13 @@ def attend_in_window(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    *,
     sliding_window: int,
     scaling: float,
     tokens: Tokens,
     first_query: int,
     with_log_sum: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """
-    `sliding_attention` without padding between real tokens, and its log-sum-exp or `None`: by the dense form, in
-    blocks, or by a hand-written kernel.
-    """
+    """`sliding_attention` without padding between real tokens: the output, and the log-sum-exp if asked for."""
     is_cpu = query.device.type == "cpu"
     kernel = kernel_for("softmax_window", query, value)
     has_native_dtype = kernel is not None and query.dtype == torch.bfloat16 and has_fast_bfloat16()
@@ -105,25 +95,17 @@ def attend_in_window(
 def dense_window_mask(
     like: Tensor, sliding_window: int, tokens: Tokens, queries: Tensor | slice = slice(None)
 ) -> Tensor:
-    """
-    The mask of the window of each query, `(1 or batch, 1, queries, length)`, bool. A padded query sees no key.
-
-    Args:
-        like: `(batch, length, ...)`, for its length and device.
-        tokens: the tokens, with their `order` if padding may be between real ones.
-        queries: the tokens that are queries, as an index; all by default.
-    """
+    """`Tokens.seen`, but padded queries see no key. Padding between real tokens needs the `order` of `tokens`."""
     seen = tokens.seen(like, sliding_window, queries)
     return seen if tokens.is_real is None else seen & tokens.is_real[:, None, queries, None]
 
 
 def is_dense_fastest(query: Tensor, key: Tensor, sliding_window: int, has_native_dtype: bool) -> bool:
     """
-    Whether the dense form is faster: if the window of a block of queries covers all keys, so that blocks save nothing,
-    or if a sequence has at most two tiles of scores, so that calls cost more than scores. On a CPU (AMD EPYC 9005, one
-    thread, float32, windows of 1 to 500 tokens, 2 to 12 heads), forward and backward took equally long in both forms
-    at 0.9 to 1.0 of this length. With native bfloat16 (`has_native_dtype`) and 4 or more heads of 64 or more channels,
-    blocks take half the time, and the limit is a third of a tile. Always False in a graph for every length.
+    Whether the dense form is faster: if the window of a block of queries covers all keys, or if a sequence has at most
+    two tiles of scores. On a CPU (AMD EPYC 9005, one thread, float32, windows of 1 to 500 tokens, 2 to 12 heads), both
+    forms took equally long at 0.9 to 1.0 of this length. With native bfloat16 (`has_native_dtype`) and 4 or more heads
+    of 64 or more channels, blocks take half the time. Always False in a graph for every length.
     """
     heads, keys = query.shape[1], key.shape[2]
     if has_native_dtype and heads >= 4 and query.shape[3] >= 64:

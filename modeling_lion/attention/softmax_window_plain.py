@@ -14,7 +14,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from ..private_apis import fused_attention_with_sums
 from ..tokens import window_mask
 from .numerics import accumulation_dtype, needs_grad
-from .tracing import allows_custom_op, is_compiling, is_symbolic, is_transformed
+from .tracing import allows_custom_op, is_symbolic, is_transformed
 
 
 def dense_body(query, key, value, sliding_window, scaling, tokens, first_query, with_log_sum):
@@ -31,10 +31,7 @@ def dense_body(query, key, value, sliding_window, scaling, tokens, first_query, 
 
 
 def block_body(query, key, value, sliding_window, scaling, tokens, first_query, with_log_sum):
-    """
-    Blocks of queries, each with the keys of the blocks around it: O(L) time and memory, one graph for every length.
-    Arguments and result as in `attend_in_window`.
-    """
+    """Blocks of queries, each with the keys of blocks around it: O(L) time and memory, one graph for every length."""
     batch, _, queries, _ = query.shape
     keys = key.shape[2]
     block = min(64 * max(1, -(-sliding_window // 64)), 256)
@@ -78,21 +75,14 @@ def attend_by_library(
     query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None, scaling: float, has_blind_queries: bool = False
 ) -> tuple[Tensor, None]:
     """
-    torch's softmax attention; 0 for a query that sees no key.
-
-    Args:
-        query: `(b, h, q, d)`; key, value: `(b, h, k, d)`.
-        seen: the `window_mask`, `(b or 1, 1, q, k)` or `(q, k)`, bool; `None` if every query sees every key.
-        has_blind_queries: whether a query may see no key.
-
-    Returns:
-        `(b, h, q, d)`, in the dtype of the values, and `None`.
+    torch's softmax attention, `(b, h, q, d)`; 0 for a query that sees no key, which only `has_blind_queries` allows.
+    `seen` is the `window_mask`, `(b or 1, 1, q, k)`, bool; `None` if every query sees every key.
     """
     is_blind = None
     if has_blind_queries:  # backends disagree about such a query: let it see every key, and set its output to 0
         is_blind = ~seen.any(-1, keepdim=True)
         seen = seen | is_blind
-    if not is_compiling() and is_transformed():
+    if not torch.compiler.is_compiling() and is_transformed():
         with sdpa_kernel(SDPBackend.MATH):  # the only backend that supports these transforms
             output = scaled_dot_product_attention(query, key, value, seen, scale=scaling)
     else:
@@ -102,7 +92,7 @@ def attend_by_library(
 
 def has_fused_sums(query: Tensor, key: Tensor, value: Tensor) -> bool:
     """Whether torch's fused attention can also return sums: on a CPU, without gradients, compilers or transforms."""
-    is_intercepted = is_compiling() or needs_grad(query, key, value) or not allows_custom_op(query)
+    is_intercepted = torch.compiler.is_compiling() or needs_grad(query, key, value) or not allows_custom_op(query)
     if is_intercepted or query.device.type != "cpu" or fused_attention_with_sums() is None:
         return False
     return query.shape[-1] == value.shape[-1] and all(x.stride(-1) == 1 for x in (query, key, value))
@@ -111,10 +101,7 @@ def has_fused_sums(query: Tensor, key: Tensor, value: Tensor) -> bool:
 def attend_with_log_sum(
     query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None, scaling: float, has_blind_queries: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """
-    `attend_by_library`, and the log-sum-exp of the scores, `(b, h, q)`; -inf for a query that sees no key, whatever
-    `has_blind_queries` is.
-    """
+    """`attend_by_library`, and the log-sum-exp of the scores, `(b, h, q)`; -inf for a query that sees no key."""
     is_blind = hidden = None
     if seen is not None:
         is_blind = ~seen.any(-1, keepdim=True)

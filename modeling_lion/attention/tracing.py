@@ -9,11 +9,6 @@ from transformers.utils.import_utils import is_tracing
 from ..private_apis import is_batched_by_vmap, is_exporting, is_transformed
 
 
-def is_compiling() -> bool:
-    """Whether `torch.compile` or `torch.export` is tracing."""
-    return torch.compiler.is_compiling()
-
-
 def is_symbolic(size: int | torch.SymInt) -> bool:
     """Whether a size is symbolic, that is, unknown in a graph that serves every size."""
     return isinstance(size, torch.SymInt)
@@ -29,26 +24,20 @@ def fits_for_all(length: int | torch.SymInt, longest: int) -> bool:
     Whether a length is at most `longest`. For an exported graph, this must hold for every length of its range. A
     compiled graph is specialized: torch compiles it again for lengths on the other side of `longest`.
     """
-    if is_compiling() and not is_exporting():
+    if torch.compiler.is_compiling() and not is_exporting():
         return bool(length <= longest)
     return is_known_true(length <= longest)
 
 
 def is_readable(x: Tensor) -> bool:
-    """
-    Whether Python can read the values of `x`. False while a graph is traced or a CUDA graph is captured, on the meta
-    device, and within `torch.func.vmap`.
-    """
+    """Whether Python can read the values of `x`: not in a graph, a CUDA graph or a vmap, nor on the meta device."""
     if is_tracing(x) or x.device.type == "meta" or is_batched_by_vmap(x):
         return False
     return x.device.type != "cuda" or not torch.cuda.is_current_stream_capturing()
 
 
 def allows_custom_op(query: Tensor) -> bool:
-    """
-    Whether a custom operator may compute. False for empty batches, and under export, tracing, `torch.func` and
-    forward-mode derivatives, which need the operations inside of it.
-    """
+    """Whether a custom operator may compute; not for empty batches, export, tracing, `torch.func` and forward AD."""
     if torch.compiler.is_compiling():  # which includes exporting
         return not is_exporting()
     # Not `is_tracing`, which is also true for CUDA graphs: these capture the launches of kernels.

@@ -34,16 +34,12 @@ def one_directional_rows(first_head: int) -> tuple[slice, slice]:
 
 
 def has_cuts(forward: Tensor, backward: Tensor) -> bool:
-    """Whether any step is a cut."""
     least = forward if backward is forward else torch.minimum(forward, backward)
     return least.amin().item() <= log_decay_floor(forward.dtype)
 
 
 def in_parts(sums: Tensor, dtype: torch.dtype) -> Tensor:
-    """
-    Split float64 sums, `(..., c)`, into parts in `dtype`, `(..., parts, c)`: the rounded value and the rounding error,
-    or one part for float64.
-    """
+    """Split float64 sums, `(..., c)`, into rounded values and errors, `(..., parts, c)`; one part for float64."""
     first = sums.to(dtype)
     return first.unsqueeze(-2) if dtype == sums.dtype else torch.stack((first, (sums - first).to(dtype)), dim=-2)
 
@@ -58,13 +54,9 @@ def write_differences(queries: Tensor, keys: Tensor, out: Tensor) -> Tensor:
 
 def finish_mask(out: Tensor, above: Tensor | None, first_head: int, first_query: int = 0) -> None:
     """
-    Turn exponents into M.
-
-    Args:
-        out: exponents of the forward direction, or of the direction of each head; `(bh, ..., queries, keys)`.
-        above: exponents of the backward direction, in the same shape; `None` if heads have one direction.
-        first_head: the index of the head of `out[0]`, if heads have one direction.
-        first_query: the index of the first query among the keys.
+    Turn exponents, `(bh, ..., queries, keys)`, into M: those of the forward direction in `out` with those of the
+    backward direction in `above`; without `above`, those of the one direction of each head, from `first_head` on.
+    `first_query` is the index of the first query among the keys.
     """
     if above is not None:
         torch.minimum(out, above, out=out)
@@ -82,7 +74,10 @@ class ToeplitzMask:
         rows = tiles.rows[0][1]
         self.length, self.last = tiles.length, (tiles.length - 1) // rows * rows
         if tiles.steps is None:
-            tiles.steps = steps_between(rows, self.last, tiles.length, forward.dtype)
+            # Steps forward and backward from key to query, one of which is 0, and their sum, (3, rows, wide).
+            key = torch.arange(self.last + tiles.length, dtype=forward.dtype) - self.last
+            distance = torch.arange(rows, dtype=forward.dtype)[:, None] - key
+            tiles.steps = torch.stack((distance.clamp(min=0), (-distance).clamp(min=0), distance.abs()))
         self.steps = tiles.steps
         forward, backward = mask_directions(forward, backward, len(forward), head_directions)
         exponent = (forward * LOG2_E).view(-1, 1, 1) * self.steps[2 if backward is forward else 0]
@@ -115,12 +110,6 @@ class ToeplitzMask:
     def gradient(self, forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
         d_forward, d_backward = self.d_log_decay.to(forward.dtype).T.contiguous()
         return d_forward, d_backward.clone()
-
-
-def steps_between(rows: int, last: int, length: int, dtype: torch.dtype) -> Tensor:
-    """Steps forward and backward from key to query, one of which is 0, and their sum, `(3, rows, last + length)`."""
-    distance = torch.arange(rows, dtype=dtype)[:, None] - (torch.arange(last + length, dtype=dtype) - last)
-    return torch.stack((distance.clamp(min=0), (-distance).clamp(min=0), distance.abs()))
 
 
 class TokenMask:

@@ -45,13 +45,7 @@ CUT = -(2.0**14)
 
 
 class Part(NamedTuple):
-    """
-    A slice of the (batch, head) pairs.
-
-    Attributes:
-        rows: rows of the batch.
-        heads: heads, from an even one to before an even one or the end.
-    """
+    """A slice of the (batch, head) pairs: rows of the batch, and heads from an even one to before an even one."""
 
     rows: slice
     heads: slice
@@ -260,10 +254,7 @@ class Pairs:
         return x
 
     def solve_values(self, gates: Gates, x: Tensor, scores: Tensor, state: Tensor | None, n: Tensor) -> Tensor | None:
-        """
-        Overwrite `n`, which holds the values, `(p, m, e)`, with n. Returns x S, `(p, m or 2m, e)`, or `None` without a
-        state.
-        """
+        """Overwrite `n`, the values, `(p, m, e)`, with n. Returns x S, `(p, m or 2m, e)`; `None` without a state."""
         m, reads = n.shape[1], None
         if state is not None:
             reads = torch.bmm(x, state, out=self.scratch("reads", *x.shape[:2], n.shape[-1]))
@@ -315,8 +306,7 @@ def compute_delta(query, key, value, forward, backward, beta, chunk_size, divisi
     denominator = denominator.squeeze(-1)
     if output.dtype == value.dtype or division == "deferred":
         return output, denominator, denominator.new_empty(0)
-    is_needed = division == "rms"
-    return output.to(value.dtype), denominator, output if is_needed else denominator.new_empty(0)
+    return output.to(value.dtype), denominator, output if division == "rms" else denominator.new_empty(0)
 
 
 def allocate_saved_of_delta(query, key, value, forward, backward, beta, chunk_size, division, head_directions):
@@ -327,11 +317,8 @@ def allocate_saved_of_delta(query, key, value, forward, backward, beta, chunk_si
 
 class DeltaGradients:
     """
-    The gradients of a slice, computed from the last step to the first.
-
-    Attributes:
-        d_gates: `(p, steps, 3, c)`, gradients of β and of the sums of log decays before each token and from it on.
-        d_state: dS, `(p, d, e)`; `None` after the last step.
+    The gradients of a slice, computed from the last step to the first: dS in `d_state`, and in `d_gates`, `(p, steps,
+    3, c)`, those of β and of the sums of log decays before each token and from it on.
     """
 
     def __init__(self, pairs: Pairs, states: list[Tensor | None], n: list[Tensor], needs_decay: bool):
@@ -342,12 +329,8 @@ class DeltaGradients:
 
     def step(self, s: int, x: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
         """
-        Args:
-            x: keys above queries, `(p, 2m, d)`.
-            delta: memory `(p, 2m, e)`. Its lower half is dy; this method sets its upper half to -dv.
-
-        Returns:
-            dx, `(p, 2m, d)`, and a term to add to its upper half, dk, `(p, m, d)`.
+        Returns dx, `(p, 2m, d)`, for keys above queries x, and a term to add to its upper half, dk, `(p, m, d)`. The
+        lower half of `delta`, `(p, 2m, e)`, is dy; this method sets its upper half to -dv.
         """
         pairs, n, d_state, gates = self.pairs, self.n[s], self.d_state, self.pairs.gates[s]
         m, value_dim = n.shape[1:]
@@ -436,10 +419,8 @@ def compute_delta_gradients(
             delta = cut.scratch("delta", pairs.size, 2 * m, value_dim)
             dy = pairs.read(dy, delta[:, m:])
             if division == "rms":
-                y, size = (
-                    pairs.read(out, pairs.memory("y", m, value_dim)),
-                    pairs.read(root, pairs.memory("root", m, 1)),
-                )
+                y = pairs.read(out, pairs.memory("y", m, value_dim))
+                size = pairs.read(root, pairs.memory("root", m, 1))
                 along = torch.mul(dy, y, out=pairs.memory("product", m, value_dim)).mean(-1, keepdim=True)
                 dy.addcmul_(y, along, value=-1).div_(size)
             dx, added = own.step(s, x, delta)

@@ -38,12 +38,8 @@ FAR_BLOCK, SEGMENT_BLOCKS = 32, 32
 )
 def far_sums_without_decay(query, key, value, window):
     """
-    Numerators, `(batch, heads, length, e)`, and denominators, `(batch, heads, length)`, float32, or float64 for
-    float64.
-
-    Args:
-        query, key: `(batch, heads, length, d)`; value: `(batch, heads, length, e)`; any strides.
-        window: number of tokens on each side that are left out.
+    Numerators, `(batch, heads, length, e)`, and denominators, `(batch, heads, length)`, in the accumulation dtype, for
+    queries and keys `(batch, heads, length, d)` and values `(batch, heads, length, e)` with any strides.
     """
     numerator, denominator = allocate_far_sums(query, key, value, window)
     scratch = Scratch(numerator)
@@ -102,9 +98,7 @@ def far_sums_of_head(query, key, value, numerator, denominator, window, scratch)
 
 
 def states_behind(key, value, starts, reach, scratch) -> tuple[Tensor, Tensor]:
-    """
-    Σ k_j v_jᵀ, `(segments, d, e)`, and Σ k_j, `(segments, d)`, over the keys behind the blocks of each segment.
-    """
+    """Σ k_j v_jᵀ, `(segments, d, e)`, and Σ k_j, `(segments, d)`, over the keys behind the blocks of each segment."""
     width = key.shape[1]
     states = scratch("behind", len(starts), width, value.shape[1])
     sums = scratch("keys behind", len(starts), width)

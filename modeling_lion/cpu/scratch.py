@@ -21,7 +21,7 @@ from ..attention.numerics import accumulation_dtype, has_fast_bfloat16, has_nati
 from ..attention.plain import run_plain
 
 
-# The most elements in the queries of a sequence for which sequences are copied and computed together (`is_short`),
+# The most elements in the queries of a sequence for which sequences are copied and computed together (`side_by_side`),
 # with and without decays. Measured with batches of 8 to 128, some of 2048, and 4 to 12 heads of width 16 to 64 (EPYC
 # without AVX-512, one thread): up to this size, forward and backward take 0.04 to 0.95 of the time without copies,
 # less for larger batches (two of 70 cases 1.07 and 1.15); above, 0.6 to 2. Copies take as much memory as the inputs.
@@ -65,10 +65,7 @@ class Scratch:
         self.views.clear()
 
     def operand(self, name: str, x: Tensor) -> Tensor:
-        """
-        `x`, or a copy in the operand dtype, as an operand of several matrix products. A bfloat16 operand is also made
-        contiguous, which saves more time than it costs.
-        """
+        """`x`, or a copy in the operand dtype; contiguous for bfloat16, which saves more time than it costs."""
         if x.dtype == self.operand_dtype and (not self.is_mixed or x.is_contiguous()):
             return x
         if x.stride(-1) != 1 and x.stride(-2) == 1:
@@ -80,7 +77,6 @@ class Scratch:
         return x if x.dtype == self.dtype else self(name, *x.shape).copy_(x)
 
     def operands(self, *tensors: Tensor) -> Sequence[Tensor]:
-        """Query, key and value as operands of matrix products."""
         if not self.is_mixed and tensors[0].dtype == self.dtype:
             return tensors
         return [self.operand(name, x) for name, x in zip("qkv", tensors, strict=True)]
@@ -98,15 +94,14 @@ class Scratch:
 
     def target(self, name: str, out: Tensor, is_sum: bool = False) -> Tensor:
         """
-        Memory for the values of `out`: `out` itself if a matrix product can write there, otherwise scratch memory,
-        which `deliver` copies to `out`. `is_sum` says that several products will be added up.
+        Memory for `out`: itself if a matrix product, or with `is_sum` a sum of several, can write there; see
+        `deliver`.
         """
         dtype = self.dtype if is_sum else self.operand_dtype
         is_possible = out.dtype == dtype and (self.is_mixed or out.is_contiguous())
         return out if is_possible else self(name, *out.shape, dtype=dtype)
 
     def deliver(self, targets: Sequence[Tensor], outs: Sequence[Tensor]) -> None:
-        """Copy each `target` to its `out` if they are different tensors."""
         for x, out in zip(targets, outs, strict=True):
             if x is not out:
                 out.copy_(x)
@@ -126,21 +121,16 @@ def pairs_per_slice(wanted: int, *tensors: Tensor) -> int:
     return -(-heads // -(-heads // max(1, min(wanted, heads))))
 
 
-def is_short(query: Tensor, has_decay: bool) -> bool:
-    """
-    Whether sequences `(b, h, l, d)` are so short that calls of small operators for each sequence cost more than copies
-    in which the heads of several sequences are adjacent, as `pairs_per_slice` requires.
-    """
-    batch, heads, length, dim = query.shape
-    is_scattered = batch > 1 and heads % 2 == 0 and query.stride(0) != heads * query.stride(1)
-    return is_scattered and heads * length * dim <= (SHORT_WITH_DECAY if has_decay else SHORT_WITHOUT_DECAY)
-
-
 def side_by_side(log_decay: Tensor | None, query: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-    """These tensors, or contiguous copies if `is_short`; `log_decay` is that of either direction."""
-    tensors = query, *others
-    is_copied = len(query) > 1 and is_short(query, log_decay is not None)
-    return tuple(x.contiguous() for x in tensors) if is_copied else tensors
+    """
+    These tensors, or contiguous copies, in which the heads of several sequences are adjacent, as `pairs_per_slice`
+    requires, if sequences are so short that calls of small operators for each one cost more than copies.
+    """
+    (batch, heads, length, dim), tensors = query.shape, (query, *others)
+    if batch == 1 or heads % 2 or query.stride(0) == heads * query.stride(1):
+        return tensors
+    longest = SHORT_WITHOUT_DECAY if log_decay is None else SHORT_WITH_DECAY
+    return tuple(x.contiguous() for x in tensors) if heads * length * dim <= longest else tensors
 
 
 def laid_out_as(like: Tensor, x: Tensor) -> Tensor:
@@ -161,7 +151,6 @@ def slices_of_all(pairs: int, *tensors: Tensor) -> list[Sequence[Tensor]]:
 
 
 def first_head(s: int, pairs: int, heads: int) -> int:
-    """The first head of slice s."""
     return s % -(-heads // pairs) * pairs
 
 
@@ -180,11 +169,8 @@ def allocate_outputs(scratch: Scratch, query: Tensor, value: Tensor, division: s
 
 def finish(output: Tensor, numerator: Tensor, denominator: Tensor, division: str, head_dim: int) -> None:
     """
-    Divide numerators and write them to `output`, `(bh, length, e)`; or turn gradients of outputs into those of sums.
-
-    Args:
-        numerator: `(bh, length, e)`; may be `output` itself.
-        denominator: `(bh, length)`.
+    Divide numerators, `(bh, length, e)`, by denominators, `(bh, length)`, and write them to `output`; or turn
+    gradients of outputs into those of sums.
     """
     if division != "deferred":
         # A tensor in both cases: with a Python number, a bfloat16 product would be rounded before it is stored.
@@ -195,10 +181,7 @@ def finish(output: Tensor, numerator: Tensor, denominator: Tensor, division: str
 
 
 def rounded(output: Tensor, denominator: Tensor, value: Tensor, division: str, *more: Tensor) -> tuple[Tensor, ...]:
-    """
-    The results of an operator (`attention_operator`): the output in the dtype and layout of the values, denominators,
-    and the output before rounding, if it is wider.
-    """
+    """The results of an operator: the output like the values, denominators, and the wider output if there is one."""
     if output.stride() != value.stride():  # `side_by_side` changes the layout
         output = laid_out_as(value, output)
     if output.dtype == value.dtype or division == "deferred":
@@ -217,12 +200,8 @@ def output_gradients(
 ) -> tuple[Tensor, Tensor | None]:
     """
     The gradients n and d of numerators and denominators, in chunks, `(bh * n, chunk, e)` and `(bh * n, chunk, 1)`,
-    padded with zeros. For "sum" they are n_i = dy_i / den_i and d_i = -n_i · y_i; for "none" d is `None`.
-
-    Args:
-        grad, output: `(bh, length, e)`.
-        grad_denominator, denominator: `(bh, length)`.
-        chunks: the number n and the size of chunks.
+    padded with zeros, from those of the operator, `(bh, length, ...)`. For "sum" they are n_i = dy_i / den_i and
+    d_i = -n_i · y_i; for "none" d is `None`. `chunks` are the number n and the size of chunks.
     """
     bh, length, dim = grad.shape
     is_padded = chunks[0] * chunks[1] > length
@@ -250,13 +229,9 @@ def cpu_operator(
     name: str, compute: Callable, compute_gradients: Callable, plain: Callable, allocate_more: Callable | None = None
 ) -> Callable:
     """
-    The operator `lion::<name>` with a hand-written forward and backward for the CPU.
-
-    Args:
-        compute, compute_gradients: as in `attention_operator`; `compute` returns the result of `rounded`.
-        plain: the body (attention/plain.py) that computes the same.
-        allocate_more: allocates one more tensor that `compute` returns and `compute_gradients` takes, from query, key,
-            value and the forward log decay.
+    The operator `lion::<name>` with a hand-written forward and backward for the CPU (`attention_operator`); `compute`
+    returns the result of `rounded`. `plain` is the body (attention/plain.py) that computes the same. `allocate_more`
+    allocates one more tensor that `compute` returns, from query, key, value and the forward log decay.
     """
 
     def gradients_laid_out(grad, grad_denominator, query, key, value, forward, backward, output, *others, **plan):

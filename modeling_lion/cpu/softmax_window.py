@@ -37,9 +37,9 @@ FUSED_BLOCK = 32
 
 def block_size(heads: int, sliding_window: int) -> int:
     """
-    The number of queries in a block. They read block + 2 `sliding_window` keys, so smaller blocks are less work in
-    smaller products. Measured for windows of 1 to 500 tokens and 2 to 12 heads, 32 to 64 are best, within 5 %; 128 is
-    best for much larger windows, or if few heads share the cost of a call.
+    The number of queries in a block, which read block + 2 `sliding_window` keys. Measured for windows of 1 to 500
+    tokens and 2 to 12 heads, 32 to 64 are best, within 5 %; 128 for larger windows, or if few heads share the cost of
+    a call.
     """
     is_small = heads * SMALL_BLOCK * (SMALL_BLOCK + 2 * sliding_window) < TILE_ELEMENTS // 5
     return LARGE_BLOCK if is_small or sliding_window >= 256 else SMALL_BLOCK
@@ -97,7 +97,6 @@ def tiles(
 
 
 def cut_ranges(ranges: list[tuple[int, int]], block: int) -> Iterator[tuple[int, int]]:
-    """Cut ranges of indices into pieces of at most `block`."""
     for first, end in ranges:
         for start in range(first, end, block):
             yield start, min(start + block, end)
@@ -162,7 +161,9 @@ def softmax_window(query, key, value, is_real, cu_seqlens, sliding_window, scali
     scratch = Scratch(query)
     by_head = output.transpose(1, 2)
     ranges = None
-    if is_fused(query, key, value, scratch):
+    # Whether torch's fused attention can compute the blocks whose windows are whole.
+    has_one_width = query.shape[-1] == value.shape[-1] and all(x.stride(-1) == 1 for x in (query, key, value))
+    if has_one_width and query.dtype == scratch.operand_dtype and fused_attention_with_sums() is not None:
         ranges = attend_to_whole_windows(
             query, key, value, is_real, cu_seqlens, sliding_window, scaling, first_query, by_head, log_sum
         )
@@ -181,23 +182,14 @@ def softmax_window(query, key, value, is_real, cu_seqlens, sliding_window, scali
     return output, log_sum
 
 
-def is_fused(query: Tensor, key: Tensor, value: Tensor, scratch: Scratch) -> bool:
-    """Whether torch's fused attention can compute the blocks whose windows are whole."""
-    has_one_width = query.shape[-1] == value.shape[-1] and all(x.stride(-1) == 1 for x in (query, key, value))
-    return has_one_width and query.dtype == scratch.operand_dtype and fused_attention_with_sums() is not None
-
-
 def attend_to_whole_windows(
     query, key, value, is_real, cu_seqlens, sliding_window, scaling, first_query, output, log_sum
 ) -> list[list[tuple[int, int]]]:
     """
     Fill the output, `(batch, heads, queries, d)`, and the sums, unless they are `(0,)`, of all blocks whose windows
     are whole: within the sequence, without padding and borders. One call of torch's fused attention computes many
-    blocks, on views of keys and values with overlapping windows. It takes 0.62 to 0.82 of the time of tiles (one
-    thread, AVX-512, float32; 12 heads of width 32 and 64, windows of 64 and 128).
-
-    Returns:
-        For each row, the ranges of the remaining queries.
+    blocks, on views of keys and values with overlapping windows, in 0.62 to 0.82 of the time of tiles (one thread,
+    AVX-512, float32). Returns, for each row, the ranges of the remaining queries.
     """
     batch, _, queries, _ = query.shape
     length = key.shape[2]
@@ -272,7 +264,6 @@ def window_results(query, key, value, is_real, cu_seqlens, sliding_window, scali
 def softmax_window_backward(
     grad, d_log_sum, query, key, value, is_real, cu_seqlens, sliding_window, scaling, first_query
 ):
-    """The gradients of query, key and value."""
     scratch = Scratch(query)
     d_query = torch.empty_like(query)
     d_key, d_value = (torch.zeros_like(x, dtype=scratch.dtype) for x in (key, value))

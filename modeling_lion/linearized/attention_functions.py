@@ -8,8 +8,7 @@ result of "sdpa", to the bit. A longer row gets linear attention in the modules 
 compiled and exported graphs, which cannot read the mask, the length of the batch decides, padding included.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -33,7 +32,7 @@ from .lion_local import (
     dense_mask,
     windowed,
 )
-from .model_inputs import note_borders
+from .model_inputs import ARRIVED
 
 
 # The form of attention for each value of `attn_implementation`.
@@ -59,81 +58,99 @@ def linearized_attention(
 
     Args:
         module: an attention module of a model from `linearize`.
-        query: `(batch, heads, length, head_dim)`, any float dtype; key, value: `(batch, key_value_heads, length,
-            head_dim)`.
+        query, key, value, scaling, output_attentions: as in `lion_local_attention`, as is the result.
         attention_mask: from `linearized_mask`, or any mask that `read_mask` supports.
-        scaling: scaling of the scores.
         dropout: probability of dropping an attention weight, or in linear rows an element of the output.
         cu_seq_lens_q: borders of packed sequences, which do not see each other, as in `Tokens`.
-        output_attentions: whether to return the weights, in quadratic time.
         form: a value of `LINEARIZED_FORMS`.
         kwargs: arguments of transformers' own function.
-
-    Returns:
-        The output, `(batch, length, heads, head_dim)`, in the dtype of `value`, and the weights, `(batch, heads,
-        length, length)`, or `None`.
 
     Raises:
         ValueError: if a longer row has a mask that is neither padding nor packing, or for weights of packed rows.
     """
-    branch = module.lion
     if output_attentions is None:
         output_attentions = bool(module.config.output_attentions)
-    options = kwargs | {"scaling": scaling, "dropout": dropout}
-    attend = partial(attend_rows, module, branch, form=form, output_attentions=output_attentions, **options)
+    call = ModuleCall(module, form, output_attentions, kwargs | {"scaling": scaling, "dropout": dropout})
     if cu_seq_lens_q is None:
-        return attend(query, key, value, attention_mask)
-    note_borders()
-    tokens = Tokens() if attention_mask is None else read_mask(attention_mask, query.shape[0], has_window(kwargs))
-    return attend_packed(attend, query, key, value, replace(tokens, cu_seqlens=cu_seq_lens_q))
+        return call.rows(query, key, value, attention_mask)
+    ARRIVED.has_borders = True
+    tokens = call.read(attention_mask, query)
+    return call.packed(query, key, value, replace(tokens, cu_seqlens=cu_seq_lens_q))
 
 
-def attend_rows(
-    module: nn.Module,
-    branch: LinearBranch | KeptAttention,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    *,
-    form: str,
-    output_attentions: bool,
-    **options,
-) -> tuple[Tensor, Tensor | None]:
-    """`linearized_attention` for one sequence in each row, or for sequences that the mask separates."""
-    longest_exact, inputs = branch.config.lion_exact_length, (query, key, value)
-    reach = window_reach(module.config, options.get("sliding_window"))
-    exact = partial(exact_attention, module, output_attentions=output_attentions, **options)
-    is_full = isinstance(branch, KeptAttention) and reach is None  # softmax over all tokens, for any mask
-    if is_full or fits_for_all(query.shape[2], longest_exact):
-        return exact(*inputs, attention_mask)
-    tokens = Tokens()
-    if attention_mask is not None:
-        tokens = read_mask(attention_mask, query.shape[0], has_window(options))  # `len` would specialize a graph
-    if tokens.cu_seqlens is not None:
-        attend = partial(attend_rows, module, branch, form=form, output_attentions=output_attentions, **options)
-        return attend_packed(attend, *inputs, tokens)
-    if isinstance(branch, KeptAttention):
-        linear = partial(kept_attention, module, reach=reach, output_attentions=output_attentions, **options)
-    else:
-        linear = partial(linear_attention, branch, form=form, output_attentions=output_attentions, **options)
-    is_exact = [length <= longest_exact for length in tokens.row_lengths or ()]
-    if not any(is_exact):
-        return linear(*inputs, tokens)
-    if all(is_exact):
-        return exact(*inputs, attention_mask)
-    short, long = (torch.tensor([n for n, x in enumerate(is_exact) if x == wanted]) for wanted in (True, False))
-    short, long = short.to(query.device), long.to(query.device)
-    mask = attention_mask.expand(len(query), *attention_mask.shape[1:])
-    found = exact(*(x[short] for x in inputs), mask[short]), linear(*(x[long] for x in inputs), tokens.rows(long))
-    order = torch.cat((short, long)).argsort()
-    output, weights = zip(*found, strict=True)
-    return torch.cat(output)[order], torch.cat(weights)[order] if output_attentions else None
+@dataclass
+class ModuleCall:
+    """A call of an attention module; `options` are those of transformers' own function."""
 
+    module: nn.Module
+    form: str
+    output_attentions: bool
+    options: dict
 
-def has_window(options: dict) -> bool:
-    """Whether the options of an attention module include a window."""
-    return options.get("sliding_window") is not None
+    @property
+    def reach(self) -> int | None:
+        return window_reach(self.module.config, self.options.get("sliding_window"))
+
+    def read(self, mask: Tensor | None, query: Tensor) -> Tokens:
+        has_window = self.options.get("sliding_window") is not None
+        return Tokens() if mask is None else read_mask(mask, query.shape[0], has_window)  # `len` would specialize
+
+    def rows(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """`linearized_attention` for one sequence in each row, or for sequences that the mask separates."""
+        branch, inputs = self.module.lion, (query, key, value)
+        longest_exact, is_kept = branch.config.lion_exact_length, isinstance(branch, KeptAttention)
+        is_full = is_kept and self.reach is None  # softmax over all tokens, for any mask
+        if is_full or fits_for_all(query.shape[2], longest_exact):
+            return self.exact(*inputs, mask)
+        tokens = self.read(mask, query)
+        if tokens.cu_seqlens is not None:
+            return self.packed(*inputs, tokens)
+        linear = self.kept if is_kept else self.linear
+        is_exact = [length <= longest_exact for length in tokens.row_lengths or ()]
+        if not any(is_exact):
+            return linear(*inputs, tokens)
+        if all(is_exact):
+            return self.exact(*inputs, mask)
+        short, long = (torch.tensor([n for n, x in enumerate(is_exact) if x == wanted]) for wanted in (True, False))
+        short, long = short.to(query.device), long.to(query.device)
+        mask = mask.expand(len(query), *mask.shape[1:])
+        found_short = self.exact(*(x[short] for x in inputs), mask[short])
+        found_long = linear(*(x[long] for x in inputs), tokens.rows(long))
+        order = torch.cat((short, long)).argsort()
+        output, weights = zip(found_short, found_long, strict=True)
+        return torch.cat(output)[order], torch.cat(weights)[order] if self.output_attentions else None
+
+    def exact(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        return exact_attention(self.module, query, key, value, mask, self.output_attentions, **self.options)
+
+    def linear(self, query: Tensor, key: Tensor, value: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor | None]:
+        """The linear attention of a branch, for rows longer than `lion_exact_length`."""
+        branch, scaling, dropout = self.module.lion, self.options["scaling"], self.options["dropout"]
+        query, key, value = by_query_head(query, key, value)
+        if is_exporting_a_choice():
+            return choose_in_graph(self, query, key, value, tokens.is_real), None
+        output, weights = branch(query, key, value, tokens, scaling, self.form, self.output_attentions)
+        return F.dropout(output, dropout, training=dropout > 0), weights
+
+    def kept(self, query: Tensor, key: Tensor, value: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor | None]:
+        """Softmax in the window of a module, for longer rows; in linear time, except for what needs transformers."""
+        options = self.options
+        if self.output_attentions or options["dropout"] > 0 or options.get("softcap") is not None:
+            return self.exact(query, key, value, tokens.is_real)
+        tokens = replace(tokens, order=None)  # windows of transformers count padded tokens
+        return windowed(query, key, value, tokens, self.reach, options["scaling"], options.get("s_aux")), None
+
+    def packed(self, query: Tensor, key: Tensor, value: Tensor, tokens: Tokens) -> tuple[Tensor, None]:
+        """Each packed sequence as a row of its own; padded tokens get 0."""
+        if self.output_attentions:
+            raise ValueError("Packed rows have no attention weights: run the sequences one by one.")
+        inputs = [x.transpose(1, 2).flatten(0, 1) for x in (query, key, value)]
+        output = value.new_zeros(*query.shape[:1], query.shape[2], query.shape[1], value.shape[-1]).flatten(0, 1)
+        for token, is_real in tokens.sequences_as_rows(query.transpose(1, 2)):
+            rows = (x[token].transpose(1, 2) for x in inputs)
+            found, _ = self.rows(*rows, is_real if may_pad(is_real) else None)
+            output = output.index_put((token[is_real],), found[is_real])
+        return output.unflatten(0, (len(query), -1)), None
 
 
 def exact_attention(
@@ -159,47 +176,6 @@ def exact_attention(
     return eager_output if output is None else output, weights if output_attentions else None
 
 
-def linear_attention(
-    branch: LinearBranch,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    tokens: Tokens,
-    *,
-    form: str,
-    output_attentions: bool,
-    scaling: float | None,
-    dropout: float,
-    **others,
-) -> tuple[Tensor, Tensor | None]:
-    """The linear attention of a branch, for rows longer than `lion_exact_length`."""
-    query, key, value = by_query_head(query, key, value)
-    if is_exporting_a_choice():
-        reach = window_reach(branch.config, others.get("sliding_window"))
-        return choose_in_graph(branch, query, key, value, tokens.is_real, scaling, form, reach), None
-    output, weights = branch(query, key, value, tokens, scaling, form, output_attentions)
-    return F.dropout(output, dropout, training=dropout > 0), weights
-
-
-def kept_attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    tokens: Tokens,
-    *,
-    reach: int,
-    output_attentions: bool,
-    **options,
-) -> tuple[Tensor, Tensor | None]:
-    """Softmax in the window of a module, for longer rows; in linear time, except for what needs transformers."""
-    if output_attentions or options["dropout"] > 0 or options.get("softcap") is not None:
-        return exact_attention(module, query, key, value, tokens.is_real, output_attentions, **options)
-    # Windows of transformers count padded tokens.
-    tokens = replace(tokens, order=None)
-    return windowed(query, key, value, tokens, reach, options["scaling"], options.get("s_aux")), None
-
-
 def window_reach(config: PreTrainedConfig, sliding_window: int | None) -> int | None:
     """
     The number of tokens that a module sees on each side, from the `sliding_window` that it passes. `None` without a
@@ -207,19 +183,6 @@ def window_reach(config: PreTrainedConfig, sliding_window: int | None) -> int | 
     """
     added = ADDED_TO_WINDOW.get(config.model_type.removeprefix("lion-"))
     return None if sliding_window is None or added is None else sliding_window - added
-
-
-def attend_packed(attend: Callable, query: Tensor, key: Tensor, value: Tensor, tokens: Tokens) -> tuple[Tensor, None]:
-    """Call `attend` on each packed sequence as a row of its own; padded tokens get 0."""
-    if attend.keywords["output_attentions"]:
-        raise ValueError("Packed rows have no attention weights: run the sequences one by one.")
-    inputs = [x.transpose(1, 2).flatten(0, 1) for x in (query, key, value)]
-    output = value.new_zeros(*query.shape[:1], query.shape[2], query.shape[1], value.shape[-1]).flatten(0, 1)
-    for token, is_real in tokens.sequences_as_rows(query.transpose(1, 2)):
-        rows = (x[token].transpose(1, 2) for x in inputs)
-        found, _ = attend(*rows, is_real if may_pad(is_real) else None)
-        output = output.index_put((token[is_real],), found[is_real])
-    return output.unflatten(0, (len(query), -1)), None
 
 
 def linearized_mask(
@@ -233,17 +196,12 @@ def linearized_mask(
     **kwargs,
 ) -> Tensor | None:
     """
-    The mask function of linearized models, with the arguments of transformers' mask functions.
-
-    Args:
-        attention_mask: False for padded keys, `(batch, keys)`, bool; `None` if all are real.
-        local_size: number of tokens that a query sees on each side; `None` in layers of full attention.
-        use_vmap: whether the caller added a mask function of its own.
+    The mask function of linearized models, with the arguments of transformers' mask functions; those named here as in
+    `lion_local_mask`.
 
     Returns:
         The mask of "sdpa", `(batch, 1, queries, keys)` or `None`, if all rows are exact or the mask is more than
-        padding and a known window. Otherwise False for padded keys, `(batch, keys)`, or `None` if all are known to be
-        real.
+        padding and a known window. Otherwise as `lion_local_mask` for layers with a window.
     """
     # Modules of a part of a model have the configuration of the part, which lacks the field.
     is_exact = fits_for_all(kv_length, getattr(config, "lion_exact_length", 0))
@@ -257,11 +215,9 @@ def linearized_mask(
 
 def attention_of_part(module: nn.Module, *inputs, form: str, **kwargs) -> tuple[Tensor, Tensor | None]:
     """
-    Call the `linearized_attention` of the code that made the part `lion` of the module. Several models of one process
-    may have their own code beside their weights, but names of attention functions belong to the process.
-
-    Raises:
-        ValueError: if the module does not belong to a model from `linearize`.
+    Call the `linearized_attention` of the code that made the part `lion` of the module, since names of attention
+    functions belong to the process, and several models may have their own code beside their weights. Raises a
+    ValueError if the module does not belong to a model from `linearize`.
     """
     function = getattr(getattr(module, "lion", None), "attention_function", None)
     if function is None:

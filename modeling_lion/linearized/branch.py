@@ -44,10 +44,7 @@ def bounded_exp(x: Tensor) -> Tensor:
 
 
 class QueryFeatures(Hedgehog):
-    """
-    Hedgehog's features, times the bounded mean of the exponentials in their softmax: a query with larger scores sees
-    more beyond its window.
-    """
+    """Hedgehog's features, times the bounded mean of the exponentials in their softmax, larger for larger scores."""
 
     def forward(self, x: Tensor) -> Tensor:
         scores = x.transpose(1, 2) @ self.weight.to(x.dtype)
@@ -96,10 +93,8 @@ class LocalWindow:
 
     def join(self, numerator: Tensor, denominator: Tensor) -> Tensor:
         """
-        The output, `(batch, heads, length, head_dim)`, in the dtype of the values.
-
-        Args:
-            numerator, denominator: the linear sum, `(batch, heads, length, head_dim)` and `(..., 1)`.
+        The output, `(batch, heads, length, head_dim)`, in the dtype of the values, given the linear sum: a numerator
+        in the same shape and a denominator `(..., 1)`.
         """
         near, log_sum = self.near()
         # The logarithm of the ratio of both denominators does not overflow, and either may be 0.
@@ -129,11 +124,8 @@ class LocalWindow:
 
     def weights(self, linear: Tensor, queries: Tensor | slice = slice(None)) -> Tensor:
         """
-        The attention weights of some queries, by default all, `(batch, heads, queries, length)`.
-
-        Args:
-            linear: undivided weights of the linear sum, in the same shape; those of near tokens are ignored.
-            queries: the tokens that are queries, as an index.
+        The attention weights of some queries, by default all, `(batch, heads, queries, length)`, given the undivided
+        weights of the linear sum in the same shape, of which those of near tokens are ignored.
         """
         seen = dense_window_mask(self.query[:, 0], self.reach, self.tokens, queries)
         linear = linear.masked_fill(seen, 0)
@@ -160,13 +152,7 @@ class KeptAttention(nn.Module):
 
 
 class LinearBranch(nn.Module):
-    """
-    The linear attention of one attention module.
-
-    Args:
-        config: the configuration of the encoder, with the fields of `LinearizedConfig`.
-        num_heads, head_dim: number and dimension of the query heads.
-    """
+    """The linear attention of one attention module; `num_heads` and `head_dim` are those of its queries."""
 
     def __init__(self, config: PreTrainedConfig, num_heads: int, head_dim: int):
         super().__init__()
@@ -218,39 +204,25 @@ class LinearBranch(nn.Module):
         output_attentions: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """
-        Args:
-            query, key, value: `(batch, heads, length, head_dim)`, in one dtype.
-            tokens: the tokens, with their `order`; `None` if all are real.
-            scaling: scaling of the scores q·k; `None` for `head_dim ** -0.5`.
-            form: `"auto"`, `"parallel"`, `"chunk"` or `"rnn"`.
-            output_attentions: whether to return the weights, in quadratic time.
-
-        Returns:
-            The output, `(batch, length, heads, head_dim)`, and the weights, `(batch, heads, length, length)`, or
-            `None`.
+        The output, `(batch, length, heads, head_dim)`, and the weights, `(batch, heads, length, length)`, in quadratic
+        time, if `output_attentions`, otherwise `None`. Inputs are `(batch, heads, length, head_dim)`, in one dtype.
+        `tokens` have their `order`; `None` if all are real. `scaling` is that of the scores q·k; `None` for `head_dim
+        ** -0.5`. `form` is as in `lion_attention`.
         """
         tokens = Tokens() if tokens is None else tokens
         query, key, value = (tokens.reordered(x, 2) for x in (query, key, value))
         needs_weights = output_attentions or form == "parallel"
         with without_autocast(query):
-            output, weights = self.attend(query, key, value, tokens.contiguous(), scaling, form, needs_weights)
+            output, weights = self.attend(form, needs_weights, query, key, value, tokens.contiguous(), scaling)
         output = tokens.restored(output.transpose(1, 2))
         if not output_attentions:
             return output, None
         return output, tokens.restored(tokens.restored(weights, 2), 3)
 
-    def attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        tokens: Tokens,
-        scaling: float | None,
-        form: str,
-        needs_weights: bool,
-    ) -> tuple[Tensor, Tensor | None]:
+    def attend(self, form: str, needs_weights: bool, *given) -> tuple[Tensor, Tensor | None]:
         """`forward` without padding between real tokens; the output is `(batch, heads, length, head_dim)`."""
-        inputs, log_decay, window = self.prepare(query, key, value, tokens, scaling)
+        inputs, log_decay, window = self.prepare(*given)
+        _, key, value, *_ = given
         if self.corrects:
             output, weights = self.read(inputs, key, value, log_decay, "eager" if needs_weights else form)
             if weights is None:

@@ -65,12 +65,7 @@ class LinearizedModel(PreTrainedModel):
             part.set_attn_implementation(attn_implementation)
 
     def state_dict(self, *args, prefix: str = "", **kwargs):
-        """
-        `nn.Module.state_dict`.
-
-        Raises:
-            ValueError: if `save_pretrained` saves a whole model that would load with softmax in this part.
-        """
+        """`nn.Module.state_dict`. Raises a ValueError if `save_pretrained` saves a whole without this linear part."""
         if prefix:
             check_whole(self, prefix[:-1])
         return super().state_dict(*args, prefix=prefix, **kwargs)
@@ -107,13 +102,7 @@ def models_inside(model: PreTrainedModel) -> dict[str, PreTrainedModel]:
 
 
 def become_linear(model: PreTrainedModel, form: str, scalings: dict[str, float] | None = None) -> None:
-    """
-    Change the class of a model whose configuration has `lion_layers`, and add its branches.
-
-    Args:
-        form: the `attn_implementation` to set.
-        scalings: as in `install_branches`.
-    """
+    """Change the class of a model whose configuration has `lion_layers`, add branches, and set a `form`."""
     name_classes(model)
     install_branches(model, scalings)
     model.set_attn_implementation(form)
@@ -161,13 +150,8 @@ def check_whole(part: LinearizedModel, name: str) -> None:
 def install_branches(model: PreTrainedModel, scalings: dict[str, float] | None = None) -> None:
     """
     Add a part named `lion` to every attention module of `config.lion_layers`, on its device and in its dtype.
-
-    Args:
-        scalings: the scaling of scores, by name of the module, to initialise new branches with; `None` leaves the
-            weights to transformers.
-
-    Raises:
-        ValueError: if the configuration names a module that the model does not have.
+    `scalings`, by name of the module, are for the initial weights; `None` leaves the weights to transformers. Raises a
+    ValueError if the configuration names a module that the model does not have.
     """
     config, base = model.config, model.base_model
     for name, sizes in (config.lion_layers or {}).items():
@@ -230,18 +214,13 @@ def auto_models(base: type[PreTrainedConfig]) -> dict[str, tuple[type[PreTrained
     models = {auto_class: mapping[base] for auto_class, mapping in model_mappings().items() if base in mapping}
     models = {name: tuple(found) if isinstance(found, tuple | list) else (found,) for name, found in models.items()}
     # AutoModel also loads classes that no Auto class of transformers loads, such as encoders of encoder-decoders.
-    known = {model for found in models.values() for model in found}
-    models["AutoModel"] = (*models.get("AutoModel", ()), *(model for model in models_of(base) if model not in known))
+    if base.__module__.startswith("transformers."):
+        file = import_module(base.__module__.replace(".configuration_", ".modeling_"))
+        known = {model for found in models.values() for model in found}
+        others = (x for x in vars(file).values() if isinstance(x, type) and issubclass(x, PreTrainedModel))
+        others = (x for x in others if x.config_class is base and "pretrained" not in x.__name__.lower())
+        models["AutoModel"] = (*models.get("AutoModel", ()), *(x for x in others if x not in known))
     return {name: found for name, found in models.items() if found}
-
-
-def models_of(base: type[PreTrainedConfig]) -> list[type[PreTrainedModel]]:
-    """The model classes for this configuration class in the modeling file of transformers beside it."""
-    if not base.__module__.startswith("transformers."):
-        return []
-    file = import_module(base.__module__.replace(".configuration_", ".modeling_"))
-    classes = (x for x in vars(file).values() if isinstance(x, type) and issubclass(x, PreTrainedModel))
-    return [x for x in classes if x.config_class is base and "pretrained" not in x.__name__.lower()]
 
 
 def linearized_model_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]:
@@ -259,12 +238,7 @@ def linearized_model_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]
 
 
 def class_by_name(name: str) -> type:
-    """
-    A class of linearized models or their configurations by name, such as "LionBertModel".
-
-    Raises:
-        AttributeError: if transformers has no class of the name without "Lion".
-    """
+    """A class of linearized models or their configurations by name. Raises an AttributeError if there is none."""
     made = (*CONFIG_CLASSES.values(), *MODEL_CLASSES.values())
     if (found := next((x for x in made if x.__name__ == name), None)) is not None:
         return found
@@ -307,12 +281,7 @@ def source_type(model_type: object) -> str | None:
 
 
 def class_of_type(model_type: str) -> type[PreTrainedConfig]:
-    """
-    The configuration class of a model type "lion-<model_type>".
-
-    Raises:
-        ValueError: if transformers has no such type.
-    """
+    """The configuration class of a model type "lion-<model_type>". Raises a ValueError for other types."""
     if (source := source_type(model_type)) is None:
         raise ValueError(
             f"`model_type` is {model_type!r}, and transformers has no {model_type.removeprefix(PREFIX)!r}."

@@ -31,13 +31,12 @@ def check_linearized_mixer(name: str) -> None:
         return
     if name not in MIXERS:
         raise ValueError(unknown("mixer", name, dict.fromkeys(possible), "register_mixer"))
+    why = "it is not linear attention with decays, which is what can be put inside another encoder"
     if MIXERS[name].is_linear:
         why = (
             "its class does not say how decays are made of keys, by a static method `decay_of_keys(num_heads, "
             "head_dim)` (modeling_lion.mixers.mixer.Mixer)"
         )
-    else:
-        why = "it is not linear attention with decays, which is what can be put inside another encoder"
     raise ValueError(f"`mixer` is {name!r}: {why}. Give one of {', '.join(map(repr, possible))}.")
 
 
@@ -108,17 +107,11 @@ class LinearizedConfig(PreTrainedConfig):
         super().__post_init__(**kwargs)
 
     def to_dict(self) -> dict[str, Any]:
-        """
-        `PreTrainedConfig.to_dict`, with the attention that the weights need, so that a class of transformers that
-        loads them raises an error instead of computing softmax.
-        """
+        """`PreTrainedConfig.to_dict`, with an attention that a class of transformers refuses to load."""
         return super().to_dict() | {"attn_implementation": "lion"}
 
     def save_pretrained(self, save_directory: str | os.PathLike, **kwargs):
-        """
-        `PreTrainedConfig.save_pretrained`. It adds an `auto_map` of all classes for this type; the installed package
-        also writes the code that the map refers to.
-        """
+        """`PreTrainedConfig.save_pretrained`, with an `auto_map` for this type and the code that it names."""
         # This replaces an `auto_map` of the source, whose classes would compute softmax.
         saved = self.architectures or ()
         chosen = {name: next((x for x in found if x in saved), found[0]) for name, found in self.auto_classes.items()}

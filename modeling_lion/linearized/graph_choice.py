@@ -24,15 +24,10 @@ class LinearizedChoice:
     of the branch.
 
     Attributes:
-        sizes: the shapes of the inputs, with `None` for sizes that are known at run time only.
-        longest: the number of tokens up to which softmax computes.
+        sizes, longest: as in `Choice`; softmax computes up to `longest` tokens.
         weights: the names of the weights.
-        has_mask: whether the fourth input is a mask.
-        scaling: scaling of the scores.
         reach: number of tokens on each side in the module's own softmax window, if it has one.
-        form: the form of linear attention.
         branch: one of the branches that the function serves; their weights are inputs.
-        least_length, dtypes: the least length and the dtypes of the inputs.
     """
 
     sizes: tuple[tuple[int | None, ...], ...]
@@ -54,37 +49,25 @@ class LinearizedChoice:
         return tuple(torch.bool if n == 3 and self.has_mask else torch.float32 for n in range(len(self.sizes)))
 
     def short(self, query: Tensor, key: Tensor, value: Tensor, *others: Tensor) -> tuple[Tensor]:
-        """Exact attention, for at most `longest` tokens."""
         mask = dense_mask(query, others[0] if self.has_mask else None, self.reach)
         return (scaled_dot_product_attention(query, key, value, mask, scale=self.scaling).transpose(1, 2),)
 
     def long(self, query: Tensor, key: Tensor, value: Tensor, *others: Tensor) -> tuple[Tensor]:
-        """Linear attention, for more tokens."""
         weights = dict(zip(self.weights, others[self.has_mask :], strict=True))
         is_real = others[0] if self.has_mask else None
         arguments = query, key, value, Tokens(is_real).with_order(), self.scaling, self.form
         return (torch.func.functional_call(self.branch, weights, arguments)[0],)
 
 
-def choose_in_graph(
-    branch: LinearBranch,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    is_real: Tensor | None,
-    scaling: float | None,
-    form: str,
-    reach: int | None,
-) -> Tensor:
+def choose_in_graph(call, query: Tensor, key: Tensor, value: Tensor, is_real: Tensor | None) -> Tensor:
     """
-    Softmax for a short batch or linear attention for a long one, chosen at run time: `(batch, length, heads,
-    head_dim)`. It has no gradients.
+    Softmax for a short batch or linear attention for a long one, `(batch, length, heads, head_dim)`, for a
+    `ModuleCall` (attention_functions.py); no gradients.
     """
+    branch, form = call.module.lion, "chunk" if call.form == "auto" else call.form
     weights = dict(branch.named_parameters())
     inputs = (query, key, value, *(() if is_real is None else (is_real,)), *weights.values())
-    form = "chunk" if form == "auto" else form
-    exact = branch.config.lion_exact_length
-    rest = tuple(weights), is_real is not None, scaling, reach, form, branch
+    rest = tuple(weights), is_real is not None, call.options["scaling"], call.reach, form, branch
+    choice = LinearizedChoice(sizes_of(inputs), branch.config.lion_exact_length, *rest)
     batch, heads, length, _ = query.shape
-    shape = batch, length, heads, value.shape[-1]
-    return chosen_in_graph(LinearizedChoice(sizes_of(inputs), exact, *rest), inputs, [value.dtype], [shape])[0]
+    return chosen_in_graph(choice, inputs, [value.dtype], [(batch, length, heads, value.shape[-1])])[0]

@@ -77,14 +77,13 @@ def linearize(
             f"This {type(model).__name__} is linear already: load its source again, or set `lion_exact_length` in its "
             "configuration."
         )
-    options = {"layers": layers, "mixer": mixer, "feature_map": feature_map, "window": window}
-    options |= {"exact_length": exact_length, "positions": positions, "example_inputs": example_inputs}
+    given = {"lion_mixer": mixer, "lion_feature_map": feature_map, "lion_window": window, "lion_positions": positions}
     chosen = [model] if parts is None else chosen_parts(model, parts)
-    plans = [plan(part, **options) for part in chosen]
+    plans = [plan(part, layers, exact_length, example_inputs, given) for part in chosen]
     copy_config(model)
     for part, (fields, scalings) in zip(chosen, plans, strict=True):
         for name, value in fields.items():
-            setattr_plainly(part.config, name, value)
+            object.__setattr__(part.config, name, value)  # the class does not define these fields yet
         become_linear(part, "lion", scalings)
     name_classes(model)
     model.base_model.name_or_path = ""  # adapters would name it as their base, which has softmax
@@ -97,33 +96,35 @@ def linearize(
 def plan(
     model: PreTrainedModel,
     layers: str | Iterable[int],
-    mixer: str,
-    feature_map: str,
-    window: int,
     exact_length: int | None,
-    positions: str | None,
     example_inputs: dict[str, Tensor] | None,
+    given: dict[str, Any],
 ) -> tuple[dict[str, Any], dict[str, float]]:
     """The fields of `LinearizedConfig` for a model, and the scaling of scores of each attention module."""
     findings = run_once(model, example_inputs)
     found = list(findings.attention.values())
-    check_found(model, found)
+    if not found:
+        raise ValueError(
+            f"{type(model).__name__} (`model_type` {model.config.model_type!r}) does not call transformers' attention "
+            "interface, so that nothing can replace its attention. docs/compatibility.md lists the models "
+            "that do."
+        )
     chosen = chosen_modules(found, layers)
     for one in found:
         if one.problem is not None:
             reason = f"{type(model).__name__} cannot become linear: {one.name} {one.problem}."
             raise ValueError(reason + advice_on_encoder(model, found))
-    fields = {
+    fields = given | {
         "lion_layers": {one.name: [one.num_heads, one.head_dim] if one in chosen else None for one in found},
-        "lion_mixer": mixer,
-        "lion_feature_map": feature_map,
-        "lion_window": window,
         "lion_exact_length": default_exact_length(model, found) if exact_length is None else exact_length,
-        "lion_positions": positions,
         "lion_position_table": findings.position_table,
     }
-    if positions is not None:
-        check_can_wrap(model, findings.position_table)
+    table = None if given["lion_positions"] is None else findings.position_table
+    if table is not None and type(model.base_model.get_submodule(table[0])).forward is not nn.Embedding.forward:
+        raise ValueError(
+            f"`positions` is given, and {type(model).__name__} computes the rows of its table of positions "
+            f"({table[0]}) where they cannot be changed: leave `positions` out."
+        )
     config_class = linearized_config_class(type(model.config))
     try:
         config_class(**model.config.to_dict() | {"model_type": config_class.model_type} | fields)
@@ -194,13 +195,7 @@ def equals(first: PreTrainedConfig, second: PreTrainedConfig) -> bool:
     return type(first) is type(second) and first.to_dict() | apart == second.to_dict() | apart
 
 
-def setattr_plainly(config: PreTrainedConfig, name: str, value: Any) -> None:
-    """Set a field that the class of the configuration does not define yet."""
-    object.__setattr__(config, name, value)
-
-
 def chosen_modules(found: list[FoundAttention], layers: str | Iterable[int]) -> list[FoundAttention]:
-    """The modules that become linear."""
     if layers == "all":
         return found
     if layers == "global":
@@ -218,28 +213,9 @@ def chosen_modules(found: list[FoundAttention], layers: str | Iterable[int]) -> 
     return [found[index] for index in layers]
 
 
-def check_found(model: PreTrainedModel, found: list[FoundAttention]) -> None:
-    if not found:
-        raise ValueError(
-            f"{type(model).__name__} (`model_type` {model.config.model_type!r}) does not call transformers' attention "
-            "interface, so that nothing can replace its attention. docs/compatibility.md lists the models "
-            "that do."
-        )
-
-
-def check_can_wrap(model: PreTrainedModel, table: tuple[str, int] | None) -> None:
-    """Raise a ValueError if a table of positions computes its positions itself."""
-    if table is not None and type(model.base_model.get_submodule(table[0])).forward is not nn.Embedding.forward:
-        raise ValueError(
-            f"`positions` is given, and {type(model).__name__} computes the rows of its table of positions "
-            f"({table[0]}) where they cannot be changed: leave `positions` out."
-        )
-
-
 def default_exact_length(model: PreTrainedModel, found: list[FoundAttention]) -> int:
     """
-    The length that the encoder was trained with, according to its configuration, at most 512: its positions, or the
-    patches and prefix tokens of an image.
+    The length for which the encoder was trained, at most 512: positions, or the patches and prefix tokens of an image.
     """
     length = max(one.length for one in found)  # of an input of the configured size
     if model.main_input_name in ("input_ids", "input_values") and not hasattr(model.config, "max_length"):

@@ -181,16 +181,8 @@ def windowed(
     """
     query, key, value = by_query_head(query, key, value)
     check_window_arguments(query, key, value, reach, tokens, first_query=0)
-    output, log_sum = attend_in_window(
-        query,
-        key,
-        value,
-        sliding_window=reach,
-        scaling=query.shape[-1] ** -0.5 if scaling is None else scaling,
-        tokens=tokens,
-        first_query=0,
-        with_log_sum=sinks is not None,
-    )
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    output, log_sum = attend_in_window(query, key, value, reach, scaling, tokens, 0, sinks is not None)
     if sinks is None:
         return output
     # A sink is an additional key with value 0, which takes weight from all others.
@@ -202,20 +194,17 @@ def dense_mask(
     query: Tensor, attention_mask: Tensor | None, reach: int | None, cu_seqlens: Tensor | None = None
 ) -> Tensor | None:
     """
-    The mask for "sdpa", `(batch or 1, 1, length, length)`; `None` if every query sees every key.
-
-    Args:
-        attention_mask: False for padded keys, `(batch, length)`, bool; or a mask in the shape of the result, which
-            already includes the window.
-        reach: number of tokens that a query sees on each side; `None` for all.
+    The mask for "sdpa", `(batch or 1, 1, length, length)`; `None` if every query sees every key. `attention_mask` is
+    False for padded keys, `(batch, length)`, bool, or has the shape of the result, and then includes the window of
+    `reach`.
     """
     length = query.shape[2]
     is_dense = attention_mask is not None and attention_mask.dim() == 4
-    if cu_seqlens is None and (is_dense or (attention_mask is None and sees_all(reach, length))):
-        return attention_mask
-    reach = None if is_dense or sees_all(reach, length) else reach
+    if is_dense or reach is not None and is_known_true(length <= reach + 1):
+        reach = None
     if reach is None and cu_seqlens is None:
-        return attention_mask[:, None, None, :].expand(-1, 1, length, -1)
+        is_done = is_dense or attention_mask is None
+        return attention_mask if is_done else attention_mask[:, None, None, :].expand(-1, 1, length, -1)
     seen = Tokens(None if is_dense else attention_mask, cu_seqlens).seen(query[:, 0], reach)
     if not is_dense:
         return seen
@@ -240,12 +229,7 @@ def by_query_head(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Te
     return query.to(value.dtype), key.to(value.dtype), value
 
 
-def sees_all(reach: int | None, length: int) -> bool:
-    return reach is None or is_known_true(length <= reach + 1)
-
-
 def register_lion_local() -> None:
-    """Register "lion_local" with transformers, for all models of this process."""
     AttentionInterface.register(LION_LOCAL, lion_local_attention)
     AttentionMaskInterface.register(LION_LOCAL, lion_local_mask)
     for misspelt in ("lion-local", "lion local"):  # transformers' error would list only its own names

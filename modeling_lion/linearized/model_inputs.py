@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
-from ..attention.tracing import is_compiling, is_readable
+from ..attention.tracing import is_readable
 from ..private_apis import has_hooks
 from ..tokens import cyclic_positions, packed_borders, real_tokens
 from .config import LinearizedConfig
@@ -48,9 +48,13 @@ def with_tokens(forward: Callable) -> Callable:
         inputs = next((given[name] for name in ("input_ids", "inputs_embeds") if given.get(name) is not None), None)
         if inputs is not None and self.config.lion_position_table is not None:
             check_length(self, inputs.shape[1])
-        if is_compiling():
+        if torch.compiler.is_compiling():
             return forward(self, *args, **kwargs)
-        is_text = inputs is not None and has_padding_mask(given, inputs)
+        is_text = False
+        if inputs is not None:  # whether the mask and the positions, if given, have the shapes of those of a text
+            mask, positions, shape = given.get("attention_mask"), given.get("position_ids"), inputs.shape[:2]
+            is_text = mask is None or isinstance(mask, Tensor) and mask.shape == shape
+            is_text = is_text and (positions is None or positions.shape in (shape, (1, shape[1])))
         borders = given.get("cu_seq_lens_q")
         if borders is None and is_text and given.get("position_ids") is not None:
             is_real = real_tokens(given.get("attention_mask"), inputs)
@@ -66,13 +70,6 @@ def with_tokens(forward: Callable) -> Callable:
     return forward_with_tokens
 
 
-def has_padding_mask(given: dict, inputs: Tensor) -> bool:
-    """Whether the mask and the positions, if given, have the shapes of those of a text."""
-    mask, positions = given.get("attention_mask"), given.get("position_ids")
-    is_padding = mask is None or isinstance(mask, Tensor) and mask.shape == inputs.shape[:2]
-    return is_padding and (positions is None or positions.shape in (inputs.shape[:2], (1, inputs.shape[1])))
-
-
 @contextmanager
 def expecting(name: str):
     """Raise a ValueError if attention functions get no borders in this context: sequences would see each other."""
@@ -86,11 +83,6 @@ def expecting(name: str):
             )
     finally:
         ARRIVED.has_borders = before
-
-
-def note_borders() -> None:
-    """Record that an attention function received borders."""
-    ARRIVED.has_borders = True
 
 
 def short_rows(model: PreTrainedModel, given: dict, inputs: Tensor) -> Tensor | None:
@@ -134,8 +126,7 @@ def forward_by_length(
 
 def join_rows(short: Any, long: Any, order: Tensor, first: int) -> Any:
     """
-    Join the outputs of short and long rows in the order of the batch. Outputs of short rows are padded with 0; their
-    tokens begin at `first`.
+    Join the outputs of short and long rows in the order of the batch. Those of short rows begin at token `first`.
     """
     if isinstance(long, tuple | list):
         return type(long)(join_rows(*pair, order, first) for pair in zip(short, long, strict=True))
@@ -163,25 +154,17 @@ def make_positions_cyclic(model: PreTrainedModel) -> None:
 
 def longest_text(model: PreTrainedModel) -> int | None:
     """The most tokens that a text may have; `None` without a limit."""
-    return size_of_table(model.base_model)
-
-
-def size_of_table(base: nn.Module) -> int | None:
-    """`longest_text` for the base model with the hooks, which may itself have a base model."""
-    config = base.config
-    if not config.has_longest_text:
+    base = model.base_model
+    if not base.config.has_longest_text:
         return None
-    name, first = config.lion_position_table
+    name, first = base.config.lion_position_table
     return base.get_submodule(name).num_embeddings - first
 
 
 def check_length(model: PreTrainedModel, length: int) -> None:
-    """
-    Raise a ValueError if a text is longer than a table of positions that is not cyclic. For a cyclic table, grow the
-    buffer of default positions.
-    """
-    size = size_of_table(model)
-    if size is None and not is_compiling():
+    """Raise a ValueError if a text is longer than a table of positions; for a cyclic one, grow default positions."""
+    size = longest_text(model)
+    if size is None and not torch.compiler.is_compiling():
         name, first = model.config.lion_position_table
         owner = model.get_submodule(name.rpartition(".")[0])
         longest = max((x.shape[-1] for x in owner.buffers(recurse=False) if x.dim() == 2), default=0)

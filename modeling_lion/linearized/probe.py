@@ -49,12 +49,7 @@ class Findings:
 
 
 def run_once(model: PreTrainedModel, example_inputs: dict[str, Tensor] | None) -> Findings:
-    """
-    Run the model with a small input, and record its attention modules and its table of positions.
-
-    Raises:
-        ValueError: if the model does not run with this input.
-    """
+    """Run the model with a small input, and record what it finds. Raises a ValueError if the model does not run."""
     findings = Findings()
     names = {module: name for name, module in model.base_model.named_modules()}
     made: list[Tensor] = []  # the masks that transformers made for an input without padding
@@ -62,21 +57,13 @@ def run_once(model: PreTrainedModel, example_inputs: dict[str, Tensor] | None) -
     def attention(module, query, key, value, attention_mask=None, scaling=None, is_causal=None, **kwargs):
         if isinstance(attention_mask, Tensor) and any(torch.equal(attention_mask, x) for x in made):
             attention_mask = None
-        problem = problem_of(model.config, module, query, key, attention_mask, is_causal, kwargs)
+        is_cross = query.shape[2] != key.shape[2]
+        problem = problem_of(model.config, module, is_cross, attention_mask, is_causal, kwargs)
         if module not in names:
             problem = OUTSIDE
-        findings.attention.setdefault(
-            module,
-            FoundAttention(
-                names.get(module, type(module).__name__),
-                query.shape[1],
-                query.shape[-1],
-                scaling,
-                kwargs.get("sliding_window") is not None,
-                query.shape[2],
-                problem,
-            ),
-        )
+        name, has_window = names.get(module, type(module).__name__), kwargs.get("sliding_window") is not None
+        found = FoundAttention(name, query.shape[1], query.shape[-1], scaling, has_window, query.shape[2], problem)
+        findings.attention.setdefault(module, found)
         return query.new_zeros(len(query), query.shape[2], query.shape[1], value.shape[-1]), None
 
     def mask(*args, **kwargs):
@@ -156,20 +143,14 @@ def probing(model: PreTrainedModel, attention: Callable, mask: Callable) -> Iter
 
 
 def problem_of(
-    config: PreTrainedConfig,
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    mask: Any,
-    is_causal: bool | None,
-    kwargs: dict,
+    config: PreTrainedConfig, module: nn.Module, is_cross: bool, mask: Any, is_causal: bool | None, kwargs: dict
 ) -> str | None:
     """Why an attention module cannot become linear; `None` if it can."""
     if getattr(module, "is_causal", False) if is_causal is None else is_causal:
         return "is causal, and LION reads in both directions"
     if getattr(config, "is_decoder", False):
         return "belongs to a decoder (`is_decoder`)"
-    if query.shape[2] != key.shape[2]:
+    if is_cross:
         return "attends to another sequence"
     if adds_bias(mask) or any(kwargs.get(name) is not None for name in ("position_bias", "relative_position_bias")):
         return "adds a bias to its scores"
@@ -188,9 +169,7 @@ def adds_bias(mask: Any) -> bool:
 
 
 def small_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
-    """
-    A small input of the kind that the model reads. Images, clips and spectrograms have the configured size.
-    """
+    """A small input of the kind that the model reads. Images, clips and spectrograms have the configured size."""
     kinds = [model.main_input_name]
     if hasattr(model.config, "text_config") and hasattr(model.config, "vision_config"):
         kinds = ["input_ids", "pixel_values"]
@@ -201,7 +180,6 @@ def small_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
 
 
 def small_input(model: PreTrainedModel, kind: str) -> Tensor:
-    """`small_inputs` of one kind."""
     config = model.config
     if kind == "input_ids":
         config = getattr(config, "text_config", config)
@@ -237,5 +215,4 @@ def shape_of(config: PreTrainedConfig, kind: str) -> tuple[int, ...] | None:
 
 
 def first_field(config: PreTrainedConfig, *names: str, default: Any = None) -> Any:
-    """The value of the first of these fields that the configuration has."""
     return next((getattr(config, name) for name in names if hasattr(config, name)), default)

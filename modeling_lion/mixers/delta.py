@@ -9,9 +9,7 @@ from transformers import initialization as init
 from ..attention.delta import delta_attention
 from ..attention.kernels import backend_of
 from ..attention.numerics import accumulation_dtype, needs_grad
-from ..sequence.border_states import Joins
-from ..sequence.delta_states import delta_segment_attention, delta_segment_states
-from ..sequence.scans import scan_delta_attention
+from ..sequence.border_states import Joins, delta_segment_attention, delta_segment_states
 from .linear import LinearMixer, forms_of
 from .mixer import register_mixer
 from .selective import DecayGate, KeyDecay, SelectiveMixer, logits_of_keys
@@ -100,7 +98,7 @@ class DeltaMixer(SelectiveMixer):
     description = "with the gated delta rule, whose state corrects what it has, read both ways"
     forms = forms_of(delta_attention)
     needs = ("log_decay", "beta")
-    joins = Joins(scan_delta_attention, delta_segment_states, delta_segment_attention)
+    joins = Joins(delta_segment_states, delta_segment_attention)
     has_scans = shares_sequences = True
     segment_states = LinearMixer.segment_states
     tensor_parallel_plan = {"decay_proj": "colwise", "decay_beta": "colwise"}
@@ -123,9 +121,6 @@ class DeltaMixer(SelectiveMixer):
     def beta(self, hidden_states: Tensor) -> Tensor:
         """
         β, the share of the difference that each token writes, `(batch, scans * heads, length)`, float32 or float64.
-
-        Args:
-            hidden_states: `(batch, length, hidden_size)`.
         """
         logits = self.decay_beta(hidden_states)
         return self.largest_beta * logits.to(accumulation_dtype(logits.dtype)).sigmoid().transpose(1, 2)

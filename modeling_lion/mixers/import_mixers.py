@@ -11,16 +11,9 @@ from configuration_lion.registry import MIXERS
 
 def import_mixers(files: Iterable[str | Path]) -> list[str]:
     """
-    Import files that register mixers or feature maps (`modeling_lion.register_mixer`).
-
-    Args:
-        files: paths of Python files. Each is imported as a module of its own name, which saving a model can find.
-
-    Returns:
-        The names of the mixers that these files register.
-
-    Raises:
-        ValueError: if a file does not exist, or another module has its name.
+    Import files that register mixers or feature maps (`modeling_lion.register_mixer`), each as a module of its own
+    name, which saving a model can find. Returns the names of the mixers that they register. Raises a ValueError if a
+    file does not exist, or another module has its name.
     """
     known = {*MIXERS}
     for path in map(Path, files):

@@ -9,7 +9,6 @@ from functools import partial
 
 from torch import Tensor
 from transformers import PreTrainedConfig
-from transformers.utils import logging
 
 from configuration_lion.registry import find_feature_map
 
@@ -23,13 +22,9 @@ from ..sequence.conv_borders import ConvBorders
 from ..sequence.halo import WithHalo, reach_of
 from ..sequence.layout import Layout, PositionEmbeddings
 from ..sequence.rotary import rotate
-from ..sequence.scans import scan_attention
 from ..sequence.tiles import TokenTile
-from .mixer import AttentionCall, Mixer, register_mixer
+from .mixer import AttentionCall, Mixer, register_mixer, warn_of_weights
 from .short_conv import ShortConv, fused_convolution
-
-
-logger = logging.get_logger(__name__)
 
 
 def forms_of(operator: Callable) -> dict[str, Callable]:
@@ -50,7 +45,7 @@ class LinearMixer(Mixer):
     is_linear = has_decays = has_heads_first = has_scans = has_rotary_positions = shares_sequences = True
     forms = forms_of(lion_attention)
     needs = DECAYS_ONLY
-    joins = Joins(scan_attention, segment_states, segment_attention)
+    joins = Joins(segment_states, segment_attention)
     choices = {"normalization": ("sum", "none")}
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
@@ -112,16 +107,11 @@ class LinearMixer(Mixer):
     def weights(self, call: AttentionCall, layout: Layout) -> Tensor | None:
         if "eager" not in self.forms:
             return super().weights(call, layout)
-        logger.warning_once(
-            f'The "{self.config._attn_implementation}" kernel has no attention weights: they are computed once '
-            "more in the full form, which takes time and memory quadratic in the length."
-        )
+        warn_of_weights(f'The "{self.config._attn_implementation}" kernel')
         return self.bound(self.forms["eager"], layout)(*call.inputs)[1]
 
     def features(self, around: WithHalo, layout: Layout) -> list[Tensor]:
-        """
-        Queries and keys after the feature map, and values, without the halo, `(batch, length, heads, ...)` each.
-        """
+        """Queries and keys after the feature map, and values, without the halo, `(batch, length, heads, ...)` each."""
         tables = layout.rotary_tables.get(self.layer_type)
         has_order = self.q_conv is not None and around.tokens.order is not None  # reordering needs all tokens
         if has_order or not layout.has_tiles:
@@ -159,10 +149,8 @@ class LinearMixer(Mixer):
                     options["fused"] = planned(plan, fused_convolution, query)
                 query, key = self.q_conv(query, **options), self.k_conv(key, **options)
                 value = self.v_conv(value, **options)
-            if self.q_conv is not None:
                 query, key, value = map(tokens.restored, (query, key, value))
-            if around.before or around.after:
-                query, key, value = map(around.own, (query, key, value))
+            query, key, value = map(around.own, (query, key, value))
             query, key = self.map_features(*rotate(query, key, tables, heads_dim=2))
         if self.heads_per_key > 1:
             query, key = (x.repeat_interleave(self.heads_per_key, dim=2) for x in (query, key))
@@ -187,10 +175,7 @@ class LinearMixer(Mixer):
 
 @register_mixer
 class LitMixer(LinearMixer):
-    """
-    LION-LIT, the bidirectional Linear Transformer without decays (SPEC §2). Use it for speed, and for models that are
-    converted from softmax.
-    """
+    """LION-LIT, the bidirectional Linear Transformer without decays (SPEC §2), for speed and for converted models."""
 
     name, title = "lit", "LION-LIT"
     description = "without decay, the Linear Transformer read both ways"

@@ -9,7 +9,6 @@ P of the first layer is learnt. ω is softmax, or softplus or ELU + 1 divided by
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,13 +25,6 @@ from .softmax import SoftmaxMixer, eager_softmax
 
 
 ACTIVATIONS = {"softplus": F.softplus, "elu": elu}
-
-
-class LunaMasks(NamedTuple):
-    """The masks of the pack and the unpack attention, bool, False for keys that are not seen; `None` for no mask."""
-
-    pack: Tensor | None
-    unpack: Tensor | None
 
 
 @register_mixer
@@ -65,23 +57,20 @@ class LunaMixer(SoftmaxMixer):
             init.normal_(self.memory, std=1.0)  # as large as after the LayerNorms of the other layers
 
     @staticmethod
-    def layer_mask(config, hidden_states, tokens: Tokens) -> "LunaMasks":
-        """`SoftmaxMixer.layer_mask` for both attentions."""
+    def layer_mask(config, hidden_states, tokens: Tokens) -> tuple[Tensor | None, Tensor | None]:
+        """`SoftmaxMixer.layer_mask` for the pack and the unpack attention."""
         is_real, cu_seqlens = tokens.is_real, tokens.cu_seqlens
         if cu_seqlens is None:
-            return LunaMasks(None if is_real is None else is_real[:, None, None], None)
+            return None if is_real is None else is_real[:, None, None], None
         # Every packed sequence has its own memory.
         sequence = tokens.sequence(hidden_states)
         slot = torch.arange(len(cu_seqlens) - 1, device=sequence.device).repeat_interleave(config.luna_length)
         own = (slot.unsqueeze(1) == sequence)[None, None]
-        return LunaMasks(own if is_real is None else own & is_real[:, None, None], own.transpose(-1, -2))
+        return own if is_real is None else own & is_real[:, None, None], own.transpose(-1, -2)
 
     def forward(self, hidden_states: Tensor, layout: Layout, attention: Callable | None = None) -> AttentionCall:
-        """
-        `Mixer.forward` of the unpack attention, whose keys and values come from the packed memory. Replaces P in
-        `layout.memory` by P⁺, `(batch, luna_length, hidden_size)`; packed sequences have theirs side by side.
-        """
-        masks, memory = layout.masks[self.layer_type], layout.memory.states
+        """`Mixer.forward` of the unpack attention. Replaces P in `layout.memory` by P⁺, one for each sequence."""
+        (pack_mask, unpack_mask), memory = layout.masks[self.layer_type], layout.memory.states
         if memory is None:
             borders = layout.tokens.cu_seqlens
             num_sequences = 1 if borders is None else len(borders) - 1
@@ -89,29 +78,20 @@ class LunaMixer(SoftmaxMixer):
         query = self.split_heads(self.pack_q_proj(memory))
         key = self.split_heads(self.pack_k_proj(hidden_states))
         value = key if self.pack_v_proj is None else self.split_heads(self.pack_v_proj(hidden_states))
-        packed = self.pack(query, key, value, layout, masks.pack, attention)
+        if self.activation is None:
+            pack = self.bound(attention or eager_softmax, layout, pack_mask)
+            packed = pack(query, key, value)[0].flatten(2)
+        else:
+            packed = self.pack(query, key, value, pack_mask)
         query = self.split_heads(self.q_proj(hidden_states))
         key = self.split_heads(self.k_proj(packed))
         value = key if self.v_proj is None else self.split_heads(self.v_proj(packed))
         layout.memory.states = None if self.memory_norm is None else self.memory_norm(packed + memory)
-        attention = None if attention is None else self.bound(attention, layout, masks.unpack)
+        attention = None if attention is None else self.bound(attention, layout, unpack_mask)
         return AttentionCall(attention, (query, key, value))
 
-    def weights(self, call: AttentionCall, layout: Layout) -> Tensor:
-        return self.weights_of(call.inputs, layout, layout.masks[self.layer_type].unpack)
-
-    def pack(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        layout: Layout,
-        mask: Tensor | None,
-        attention: Callable | None,
-    ) -> Tensor:
-        """Y_P, `(batch, luna_length, hidden_size)`; 0 if there is no token to pack."""
-        if self.activation is None:
-            return self.bound(attention or eager_softmax, layout, mask)(query, key, value)[0].flatten(2)
+    def pack(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """Y_P by an activation, `(batch, luna_length, hidden_size)`; 0 if there is no token to pack."""
         dtype = accumulation_dtype(query.dtype)
         with without_autocast(query):
             weights = self.activation(self.scaling * query.to(dtype) @ key.to(dtype).transpose(-1, -2))

@@ -10,26 +10,36 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers import initialization as init
+from transformers.utils import logging
 
 from configuration_lion.registry import MIXERS
 
 from ..attention.implementation_names import FORMS
+from ..attention.tracing import is_readable
 from ..sequence.border_states import BorderStates, pass_borders
 from ..sequence.layout import Layout
-from .each_sequence import each_sequence
+from ..tokens import Tokens
+
+
+logger = logging.get_logger(__name__)
+
+
+def warn_of_weights(what: str) -> None:
+    logger.warning_once(
+        f"{what} has no attention weights: they are computed once more in the full form, which takes time and memory "
+        "quadratic in the length."
+    )
 
 
 class AttentionCall(NamedTuple):
     """
-    A call of attention that a mixer prepared.
-
-    Attributes:
-        attention: `attention(*inputs)` returns the output, or a pair of the output and the weights or `None`.
-        inputs: the inputs of attention. Linear mixers give query, key and value, `(batch, heads, length, head_dim)`,
-            and then the inputs that `Mixer.needs` names.
+    A call of attention that a mixer prepared: `attention(*inputs)` returns the output, or a pair of the output and the
+    weights or `None`. Linear mixers give query, key and value, `(batch, heads, length, head_dim)`, and then the inputs
+    that `Mixer.needs` names.
     """
 
     attention: Callable | None
@@ -189,6 +199,38 @@ class Mixer(nn.Module):
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
 
 
+def each_sequence(mix: Callable[[Tensor], Tensor], hidden_states: Tensor, tokens: Tokens) -> Tensor:
+    """
+    Apply `mix`, which maps `(sequences, length, channels)` to the same shape, to every sequence of `(batch, length,
+    channels)`, in one call for all with the same number of real tokens; padded tokens get 0. Raises a ValueError if
+    the numbers of real tokens cannot be read, as in a graph.
+    """
+    masks = [x for x in (tokens.is_real, tokens.cu_seqlens) if x is not None]
+    if not masks:
+        return checked(mix, hidden_states)
+    if not all(map(is_readable, masks)):
+        raise ValueError(
+            "A mixer with a method `mix` computes the sequences of a batch one by one, which a graph (torch.compile, "
+            "export) cannot: leave out `attention_mask` and `cu_seq_lens_q`, or give the class a `forward`, which "
+            "takes batches."
+        )
+    states = hidden_states.flatten(0, 1)
+    mixed = torch.zeros_like(states)
+    for index, _ in tokens.sequences_as_rows(hidden_states, are_equal=True):
+        some = checked(mix, states[index])
+        mixed = mixed.to(some.dtype).index_copy(0, index.flatten(), some.flatten(0, 1))
+    return mixed.view(hidden_states.shape)
+
+
+def checked(mix: Callable[[Tensor], Tensor], hidden_states: Tensor) -> Tensor:
+    mixed = mix(hidden_states)
+    if mixed.shape != hidden_states.shape:
+        raise ValueError(
+            f"`mix` returned {tuple(mixed.shape)} for hidden states {tuple(hidden_states.shape)}: give the same shape."
+        )
+    return mixed
+
+
 MixerClass = TypeVar("MixerClass", bound=type[Mixer])
 
 
@@ -224,10 +266,9 @@ def register_mixer(mixer: MixerClass) -> MixerClass:
 def start_by_fan_in(projections: Iterable[tuple[str, nn.Module]], config: PreTrainedConfig) -> None:
     """
     Set the initial scale of a mixer's projections and of the output projection (SPEC §12), as an attribute of the
-    linear layers, which `init_own_weights` reads. Layers whose class has an `init_own_weights` keep their own. Two
-    other ways fail: torch's dynamic quantization ignores subclasses of `nn.Linear`; and the parent module would draw
-    the weights a second time, since transformers initialises children first, which changes the random numbers of all
-    later weights.
+    linear layers, which `init_own_weights` reads; layers whose class has that method keep their own. (torch's dynamic
+    quantization ignores subclasses of `nn.Linear`, and if the parent module drew the weights a second time, the random
+    numbers of all later weights would change.)
     """
     std = config.mixer_initializer_range
     for name, module in projections:

@@ -8,8 +8,7 @@ from transformers import PreTrainedConfig
 from transformers import initialization as init
 
 from ..attention.numerics import accumulation_dtype
-from .decay import logsigmoid
-from .initial_decays import far_decay_logits, initial_decay_logits
+from .decay import far_decay_logits, initial_decay_logits, logsigmoid
 from .linear import LinearMixer
 from .mixer import register_mixer
 
@@ -36,9 +35,7 @@ class DecayGate(nn.Linear):
 
 
 def gate_log_decay(gate: nn.Module, hidden_states: Tensor) -> Tensor:
-    """
-    The log decays of a `DecayGate`, which may be wrapped by an adapter that adds to the logits (peft: `base_layer`).
-    """
+    """The log decays of a `DecayGate`, which an adapter may wrap that adds to the logits (peft: `base_layer`)."""
     layer = getattr(gate, "base_layer", gate)
     if not hasattr(layer, "log_decay"):
         raise TypeError(

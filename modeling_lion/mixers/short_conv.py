@@ -25,10 +25,7 @@ from ..sequence.conv_borders import ConvBorders
 
 
 class ShortConv(nn.Module):
-    """
-    One filter per channel; `weight` is that of a depthwise `nn.Conv1d` without a bias. If `head_dim` is given, the
-    result is split into heads.
-    """
+    """One filter per channel; `weight` as in a depthwise `nn.Conv1d`. `head_dim` splits the result into heads."""
 
     def __init__(self, channels: int, kernel: int, head_dim: int | None = None):
         super().__init__()
@@ -41,13 +38,9 @@ class ShortConv(nn.Module):
 
     def forward(self, x: Tensor, borders: ConvBorders | None = None, fused: Callable | None = None) -> Tensor:
         """
-        Args:
-            x: `(batch, length, channels)`, 0 at padded tokens.
-            borders: the borders that the filter does not cross, if any.
-            fused: the result of `fused_convolution`, used without borders; `None` for torch's operators.
-
-        Returns:
-            The same shape, or `(batch, length, heads, head_dim)` with `head_dim`.
+        The same shape as `x`, `(batch, length, channels)`, which is 0 at padded tokens; or `(batch, length, heads,
+        head_dim)` with `head_dim`. The filter does not cross `borders`. `fused` is the result of `fused_convolution`,
+        used without borders; `None` for torch's operators.
         """
         if borders is not None and self.training and has_backward_hooks(self):
             raise ValueError(
@@ -62,9 +55,7 @@ class ShortConv(nn.Module):
 
 
 def convolve(x: Tensor, weight: Tensor, borders: ConvBorders | None = None) -> Tensor:
-    """
-    Σ_o w_o x_{i+o} for x `(batch, length, channels)`, contiguous; `weight` as in `ShortConv`.
-    """
+    """Σ_o w_o x_{i+o} for x `(batch, length, channels)`, contiguous; `weight` as in `ShortConv`."""
     channels, _, kernel = weight.shape
     at_borders = None if borders is None else borders.convolve(x, weight)
     if torch.compiler.is_compiling() or not has_fast_convolution(x):  # the compiler fuses the sum
@@ -93,10 +84,6 @@ def convolve_and_activate(x: Tensor, weight: Tensor, head_dim: int) -> Tensor:
     """SiLU of `convolve`, applied in place, `(batch, length, heads, head_dim)`."""
     y = F.silu(convolve_rows(x, weight), inplace=True)
     return view_of_temporary(y.permute(0, 3, 2, 1).contiguous(), [*x.shape[:2], -1, head_dim])
-
-
-def keep_inputs(ctx, inputs, output) -> None:
-    ctx.save_for_backward(*inputs[:2])
 
 
 def differentiate_convolution(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
@@ -133,15 +120,14 @@ class ShortConvolution(torch.autograd.Function):
 
 short_conv = torch.library.custom_op(f"{NAMESPACE}::short_conv", convolve_and_activate, mutates_args=())
 short_conv.register_fake(lambda x, weight, head_dim: x.new_empty(*x.shape[:2], x.shape[2] // head_dim, head_dim))
-short_conv.register_autograd(differentiate_convolution, setup_context=keep_inputs)
+short_conv.register_autograd(
+    differentiate_convolution, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs[:2])
+)
 SHORT_CONV = Operator(short_conv, convolve_and_activate, ShortConvolution)
 
 
 def fused_convolution(x: Tensor) -> Callable | None:
-    """
-    An operator that convolves tensors like `x` and applies SiLU, on a CPU. `None` if it does not support them, for
-    example while a graph is traced: `convolve` then computes.
-    """
+    """An operator on a CPU that convolves tensors like `x` and applies SiLU; `None` if it does not support them."""
     is_possible = x.device.type == "cpu" and not torch.compiler.is_compiling() and allows_custom_op(x)
     if not is_possible or not has_fast_convolution(x):
         return None

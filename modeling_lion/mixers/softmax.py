@@ -5,8 +5,8 @@ Softmax attention in LION's backbone: over all tokens, as in BERT and ViT, compu
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 
 import torch
 from torch import Tensor
@@ -16,7 +16,6 @@ from transformers.masking_utils import (
     create_bidirectional_mask,
     create_bidirectional_sliding_window_mask,
 )
-from transformers.utils import logging
 
 from ..attention.implementation_names import softmax_name
 from ..attention.softmax_window import dense_window_mask, sliding_attention
@@ -26,10 +25,7 @@ from ..sequence.layout import Layout
 from ..sequence.rotary import rotate
 from ..sequence.tiles import TokenTile
 from ..tokens import Tokens
-from .mixer import AttentionCall, Mixer, register_mixer
-
-
-logger = logging.get_logger(__name__)
+from .mixer import AttentionCall, Mixer, register_mixer, warn_of_weights
 
 
 def eager_softmax(
@@ -42,15 +38,9 @@ def eager_softmax(
     **kwargs,
 ) -> tuple[Tensor, Tensor]:
     """
-    Softmax attention that returns its weights, with the arguments of transformers' attention functions.
-
-    Args:
-        query: `(batch, heads, queries, head_dim)`; key, value: `(batch, heads, keys, head_dim)`.
-        attention_mask: `(batch or 1, 1, queries or 1, keys)`, False or below 0 for keys that a query does not see.
-
-    Returns:
-        The output, `(batch, queries, heads, head_dim)`, and the weights, `(batch, heads, queries, keys)`; both are 0
-        for a query that sees no key.
+    Softmax attention that returns its weights, with the arguments and results of transformers' attention functions.
+    Both results are 0 for a query that sees no key. The mask, `(batch or 1, 1, queries or 1, keys)`, is False or below
+    0 for keys that a query does not see.
     """
     scores = scaling * query @ key.transpose(-1, -2)
     if attention_mask is None:
@@ -59,14 +49,6 @@ def eager_softmax(
         seen = attention_mask if attention_mask.dtype == torch.bool else attention_mask >= 0
         weights = scores.masked_fill(~seen, torch.finfo(scores.dtype).min).softmax(-1) * seen
     return (weights @ value).transpose(1, 2), weights
-
-
-@dataclass
-class MaskConfig:
-    """The fields of a configuration that transformers reads to make a mask."""
-
-    _attn_implementation: str
-    sliding_window: int | None
 
 
 def check_mask_function(implementation: str) -> None:
@@ -81,10 +63,7 @@ def check_mask_function(implementation: str) -> None:
 
 @register_mixer
 class SoftmaxMixer(Mixer):
-    """
-    y_i = Σ_j softmax_j(q_i·k_j / √D) v_j over all tokens, in quadratic time. Use it to compare LION with BERT or ViT
-    in the same backbone.
-    """
+    """y_i = Σ_j softmax_j(q_i·k_j / √D) v_j over all tokens, in quadratic time, to compare LION with BERT or ViT."""
 
     name, title = "softmax", "Softmax attention in the backbone of LION"
     description = "as in BERT and ViT, to compare LION with"
@@ -99,19 +78,14 @@ class SoftmaxMixer(Mixer):
 
     @staticmethod
     def layer_mask(config: PreTrainedConfig, hidden_states: Tensor, tokens: Tokens) -> Tensor | None:
-        """
-        The `attention_mask` for the chosen attention function, made once per model call for all layers of this type.
-
-        Args:
-            hidden_states: `(batch, length, hidden_size)`.
-        """
+        """The mask for the chosen attention function, made once per model call for all layers of this type."""
         implementation = softmax_name(config._attn_implementation)
         is_real, cu_seqlens = tokens.is_real, tokens.cu_seqlens
         if is_real is None and cu_seqlens is None:
             return None
         check_mask_function(implementation)
         if implementation != config._attn_implementation:
-            config = MaskConfig(implementation, config.sliding_window)
+            config = SimpleNamespace(_attn_implementation=implementation, sliding_window=config.sliding_window)
         if cu_seqlens is None:
             if implementation in ("eager", "sdpa") and is_real is not None and not is_readable(is_real):
                 return is_real[:, None, None]  # transformers would read its values
@@ -133,18 +107,15 @@ class SoftmaxMixer(Mixer):
         return softmax_name(self.config._attn_implementation)
 
     def forward(self, hidden_states: Tensor, layout: Layout, attention: Callable | None = None) -> AttentionCall:
-        """`Mixer.forward`."""
         inputs = self.project(hidden_states, layout)
         attention = None if attention is None else self.bound(attention, layout, layout.masks.get(self.layer_type))
         return AttentionCall(attention, inputs)
 
     def bound(self, attention: Callable, layout: Layout, mask) -> Callable:
         """An attention function of transformers, bound to the options of this mixer."""
-        packing = {}
-        if (
-            layout.tokens.cu_seqlens is not None and "flash" in self.config._attn_implementation
-        ):  # other functions take the mask
-            longest, borders = layout.tokens.cu_seqlens.diff().max(), layout.tokens.cu_seqlens.int()
+        packing, borders = {}, layout.tokens.cu_seqlens
+        if borders is not None and "flash" in self.config._attn_implementation:  # other functions take the mask
+            longest, borders = borders.diff().max(), borders.int()
             packing = {"cu_seq_lens_q": borders, "cu_seq_lens_k": borders}
             packing |= {"max_length_q": longest, "max_length_k": longest}
         return partial(
@@ -171,32 +142,24 @@ class SoftmaxMixer(Mixer):
 
         return tuple(x.transpose(1, 2) for x in layout.by_tile(of_tile, hidden_states))
 
-    def weights(self, call: AttentionCall, layout: Layout) -> Tensor:
-        return self.weights_of(call.inputs, layout, layout.masks.get(self.layer_type))
-
-    def weights_of(self, inputs: tuple[Tensor, ...], layout: Layout, mask) -> Tensor:
-        """Compute the weights by the eager form, from the mask of the chosen function."""
+    def weights(self, call: AttentionCall, layout: Layout) -> Tensor | None:
+        """`Mixer.weights`, by the eager form, from the mask of the chosen function."""
         implementation = softmax_name(self.config._attn_implementation)
+        mask = call.attention.keywords["attention_mask"]
         is_told_borders = layout.tokens.cu_seqlens is not None and "flash" in implementation
         if is_told_borders and mask is None or not isinstance(mask, Tensor | None):
             raise ValueError(
                 f'"{implementation}" has no attention weights for these inputs: choose '
                 '`attn_implementation="eager"` for `output_attentions=True`.'
             )
-        logger.warning_once(
-            f'"{implementation}" has no attention weights: they are computed once more by the eager form, which takes '
-            "time and memory quadratic in the length."
-        )
+        warn_of_weights(f'"{implementation}"')
         if mask is not None and mask.dim() == 2:  # a mask of flash attention
             mask = mask[:, None, None].bool()
-        return eager_softmax(self, *inputs, mask, self.scaling)[1]
+        return eager_softmax(self, *call.inputs, mask, self.scaling)[1]
 
 
 class SlidingMixer(SoftmaxMixer):
-    """
-    `SoftmaxMixer` over the tokens |i - j| <= `sliding_window`, in linear time (attention/softmax_window.py). If a name
-    other than "sdpa" is chosen, such as "eager", the function of that name computes.
-    """
+    """`SoftmaxMixer` over |i - j| <= `sliding_window`; for "sdpa" in linear time (attention/softmax_window.py)."""
 
     has_rotary_positions = shares_sequences = True
 
@@ -245,9 +208,6 @@ class SlidingMixer(SoftmaxMixer):
             return None
         if softmax_name(self.config._attn_implementation) != "sdpa":
             return super().weights(call, layout)
-        logger.warning_once(
-            "Attention in a window has no attention weights: they are computed once more by the eager form, which "
-            "takes time and memory quadratic in the length."
-        )
+        warn_of_weights("Attention in a window")
         mask = dense_window_mask(call.inputs[0][:, 0], self.sliding_window, layout.tokens)
         return eager_softmax(self, *call.inputs, mask, self.scaling)[1]

@@ -6,6 +6,10 @@ Like a chunk (SPEC §3), a segment sends, for each direction and head, a state �
 k_t ⊗ [v_t | 1] and the factor by which it decays a state that passes through. With the states that reach its two
 borders, attention in a segment equals attention in the whole sequence. Segments exchange D x (D + 1) numbers and one
 factor per direction, head and sequence, whatever their length.
+
+In the delta rule (SPEC §14), a state that passes through a segment is multiplied by a matrix, since the update of a
+state depends on its content. Kernels start with a state of 0, so additional tokens write the received state and read
+the one to send.
 """
 
 from collections.abc import Callable
@@ -14,23 +18,17 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ..attention.decay_mask import ChunkSums, LogDecay, chunk_sums, finite_log_decay, over_tokens
+from ..attention.delta import delta_attention
 from ..attention.numerics import accumulation_dtype, normalize, without_autocast
 from ..attention.plain import split_ones, with_ones
 
 
 class Joins(NamedTuple):
-    """
-    Functions that extend an attention operator beyond one sequence in one order.
+    """Functions, like `segment_states` and `segment_attention`, that extend an attention operator beyond a segment."""
 
-    Attributes:
-        scans: computes it along several scans of an image, like `scan_attention` (sequence/scans.py).
-        segment_states: computes the states that a segment sends, like `segment_states`.
-        in_segment: computes a segment with the states that it receives, like `segment_attention`.
-    """
-
-    scans: Callable
     segment_states: Callable
     in_segment: Callable
 
@@ -90,28 +88,11 @@ def pass_through(state: Tensor, factor: Tensor, added: Tensor) -> Tensor:
 
 
 def segment_attention(
-    attention: Callable,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    log_decay: LogDecay,
-    *,
-    border_states: BorderStates,
-    normalization: str,
-    head_directions: str = "both",
-    **kwargs,
+    attention: Callable, *inputs, border_states: BorderStates, normalization: str, head_directions: str, **kwargs
 ) -> tuple[Tensor, None]:
-    """
-    The output of one segment: `attention` inside of it, plus the sums over tokens outside, from the border states.
-
-    Args:
-        attention: a form of `lion_attention`.
-        border_states: the states that the segment receives, from `pass_borders`.
-        query, key, value, log_decay, normalization, head_directions: as in `lion_attention`.
-    """
-    (numerator, denominator), _ = attention(
-        query, key, value, log_decay, head_directions=head_directions, returns_sums=True, **kwargs
-    )
+    """The output of one segment: `attention` inside of it, plus the sums over tokens outside, from `border_states`."""
+    query, _, value, log_decay = inputs
+    (numerator, denominator), _ = attention(*inputs, head_directions=head_directions, returns_sums=True, **kwargs)
     with without_autocast(query):
         query = query.to(accumulation_dtype(query.dtype))
         factors = segment_factors(log_decay, query, head_directions)
@@ -121,3 +102,52 @@ def segment_attention(
         outside_numerator, outside_denominator = split_ones(outside)
         numerator, denominator = numerator + outside_numerator, denominator + outside_denominator
         return normalize(numerator, denominator, normalization, query.shape[-1]).to(value.dtype), None
+
+
+def delta_segment_states(
+    key: Tensor, value: Tensor, log_decay: LogDecay, beta: Tensor, head_directions: str
+) -> BorderStates:
+    """
+    The states that a segment sends, for `delta_attention`. The segment receives [0 | I] as its first state; queries
+    behind it read [the state | the factor].
+    """
+    dtype, size, value_dim = accumulation_dtype(key.dtype), key.shape[-1], value.shape[-1]
+    with without_autocast(key):
+        key, value = key.to(dtype), value.to(dtype)
+        identity = torch.eye(size, dtype=dtype, device=key.device).expand(*key.shape[:2], -1, -1)
+        start = pad(identity, (value_dim, 0))
+        query, *inputs = with_states(
+            torch.zeros_like(key), key, pad(value, (0, size)), log_decay, beta, start[:, ::2], start[:, 1::2]
+        )
+        query[:, ::2, -size:], query[:, 1::2, :size] = identity[:, ::2], identity[:, 1::2]
+        y, _ = delta_attention(query, *inputs, head_directions=head_directions, returns_sums=True)
+        forward, forward_factor = y[:, ::2, -size:].split((value_dim, size), dim=-1)
+        backward, backward_factor = y[:, 1::2, :size].split((value_dim, size), dim=-1)
+        return BorderStates(forward, backward, forward_factor, backward_factor)
+
+
+def with_states(
+    query: Tensor, key: Tensor, value: Tensor, log_decay: LogDecay, beta: Tensor, forward: Tensor, backward: Tensor
+) -> list:
+    """
+    The inputs of `delta_attention` in the accumulation dtype, with `head_dim` additional tokens before and behind the
+    sequence, which write the rows of a given first state of even and of odd heads under orthogonal keys.
+    """
+    size, dtype = key.shape[-1], accumulation_dtype(key.dtype)
+    query, key, value = (pad(x.to(dtype), (0, 0, size, size)) for x in (query, key, value))
+    identity = torch.eye(size, dtype=dtype, device=key.device)
+    key[:, ::2, :size], key[:, 1::2, -size:] = identity, identity
+    value[:, ::2, :size], value[:, 1::2, -size:] = forward, backward
+    steps = finite_log_decay(log_decay, query[:, :, size:-size], head_directions="alternate", masks_directions=False)
+    steps = over_tokens(steps, query[:, :, size:-size])
+    return [query, key, value, LogDecay(*(pad(x, (size, size)) for x in steps)), pad(beta, (size, size), value=1.0)]
+
+
+def delta_segment_attention(
+    attention: Callable, *inputs, border_states: BorderStates, **kwargs
+) -> tuple[Tensor, None]:
+    """`segment_attention` for `delta_attention`."""
+    size, value = inputs[1].shape[-1], inputs[2]
+    with without_autocast(value):
+        output, _ = attention(*with_states(*inputs, border_states.forward, border_states.backward), **kwargs)
+        return output[:, :, size:-size].to(value.dtype), None

@@ -28,13 +28,7 @@ class ConvBorders:
 
     @classmethod
     def of(cls, config: PreTrainedConfig, hidden_states: Tensor, cu_seqlens: Tensor | None) -> "ConvBorders | None":
-        """
-        The borders for all rows of a batch, made once per model call; `None` if no taps cross a border.
-
-        Args:
-            hidden_states: `(batch, length, hidden_size)`.
-            cu_seqlens: borders of packed sequences, `(num_sequences + 1,)`.
-        """
+        """The borders for all rows of a batch, made once per model call; `None` if no taps cross a border."""
         radius, length, device = config.conv_kernel // 2, hidden_states.shape[1], hidden_states.device
         borders = [] if cu_seqlens is None else [cu_seqlens[1:-1].long()]
         if config.num_prefix_tokens > 0:

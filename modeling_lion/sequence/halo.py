@@ -27,11 +27,6 @@ class WithHalo(NamedTuple):
     before: int = 0
     after: int = 0
 
-    @property
-    def has_others(self) -> bool:
-        """Whether there is a halo."""
-        return self.before > 0 or self.after > 0
-
     def tile(self, tile: TokenTile, reach: int) -> "WithHalo":
         """A tile of the tokens of the call, with up to `reach` more on both sides."""
         first, end = self.before + tile.first, self.before + tile.end
@@ -41,7 +36,7 @@ class WithHalo(NamedTuple):
 
     def own(self, x: Tensor) -> Tensor:
         """`(batch, tokens, ...)` without the halo."""
-        return x[:, self.before : x.shape[1] - self.after] if self.has_others else x
+        return x[:, self.before : x.shape[1] - self.after] if self.before or self.after else x
 
 
 @dataclass

@@ -17,11 +17,7 @@ def check_inputs(
     cu_seqlens: Tensor | None = None,
     past_key_values: object = None,
 ) -> None:
-    """
-    Raise a ValueError for inputs of the other modality, for both or none of `input_ids` and `inputs_embeds`, for a
-    wrong shape, for a cache of keys and values, and for more tokens than absolute positions, unless `position_ids` or
-    borders of packed sequences are given.
-    """
+    """Raise a ValueError for inputs that do not fit the model: another modality or shape, too long, or a cache."""
     if past_key_values is not None:
         raise ValueError(
             f"LION has no cache of keys and values: leave out `past_key_values` ({type(past_key_values).__name__}). "
@@ -41,17 +37,17 @@ def check_inputs(
             raise ValueError(f"`{name}` must be ({shape}), with a length above 0; got {tuple(inputs.shape)}.")
     if not is_text and (pixel_values is None or input_ids is not None or inputs_embeds is not None):
         raise ValueError('This LionModel has `modality="image"`: pass `pixel_values=...`, by name, and no text.')
-    if is_text and position_ids is not None:
-        check_shape("position_ids", position_ids, (input_ids if inputs_embeds is None else inputs_embeds).shape[:2])
-    has_table = is_text and config.position_embedding_type == "absolute"
-    if has_table and position_ids is None and cu_seqlens is None:
-        length = (input_ids if inputs_embeds is None else inputs_embeds).shape[1]
-        if length > config.context_length:
-            raise ValueError(
-                f"The input has {length} tokens, but `max_position_embeddings` is {config.context_length}: "
-                "truncate the input (tokenizer(..., truncation=True)), or use a model with "
-                '`position_embedding_type` "none" or "cyclic".'
-            )
+    if not is_text:
+        return
+    shape = (input_ids if inputs_embeds is None else inputs_embeds).shape[:2]
+    if position_ids is not None:
+        check_shape("position_ids", position_ids, shape)
+    elif config.has_position_table and cu_seqlens is None and shape[1] > config.context_length:
+        raise ValueError(
+            f"The input has {shape[1]} tokens, but `max_position_embeddings` is {config.context_length}: truncate the "
+            "input (tokenizer(..., truncation=True)), or use a model with `position_embedding_type` "
+            '"none" or "cyclic".'
+        )
 
 
 def check_one_row(config: PreTrainedConfig, options: dict) -> None:

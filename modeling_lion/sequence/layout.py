@@ -29,10 +29,7 @@ PositionEmbeddings = tuple[Tensor, Tensor]
 
 @dataclass
 class Memory:
-    """
-    A second stream of hidden states that mixers with a memory pass from layer to layer (mixers/luna.py). Copies of a
-    layout share this object.
-    """
+    """A second stream of hidden states (mixers/luna.py). Copies of a layout share this object."""
 
     states: Tensor | None = None
 
@@ -92,18 +89,11 @@ class Layout:
         """An attention operator, such as a form of `lion_attention`, adapted to this layout by its `joins`."""
         return attention
 
-    def mask(self, mixer_class: type, config: PreTrainedConfig, hidden_states: Tensor) -> Any:
-        """The `layer_mask` of a mixer class for these tokens."""
-        return mixer_class.layer_mask(config, hidden_states, self.tokens)
-
     def pool(self, hidden_states: Tensor, reduce: Callable[[Tensor, Tensor | None], Tensor], pooling: str) -> Tensor:
         """
-        Reduce each sequence to one vector, `(batch, size)`, or `(batch * num_sequences, size)` for packed rows.
-
-        Args:
-            hidden_states: `(batch, length, hidden_size)`.
-            reduce: maps hidden states and `is_real` to `(batch, size)`.
-            pooling: the name of `reduce`, `LionConfig.pooling`.
+        Reduce each sequence of `(batch, length, hidden_size)` to one vector, `(batch, size)`, or `(batch *
+        num_sequences, size)` for packed rows. `reduce` maps hidden states and `is_real` to vectors; `pooling` is its
+        name.
         """
         is_real, borders = self.tokens.is_real, self.tokens.cu_seqlens
         if borders is None:
@@ -120,8 +110,7 @@ class Layout:
             if isinstance(x, dict):
                 return {name: move(value) for name, value in x.items()}
             if isinstance(x, tuple):
-                moved = [move(value) for value in x]
-                return type(x)(*moved) if hasattr(x, "_fields") else tuple(moved)
+                return tuple(map(move, x))
             if dataclasses.is_dataclass(x):
                 return dataclasses.replace(x, **{f.name: move(getattr(x, f.name)) for f in dataclasses.fields(x)})
             return x.to(device, **kwargs) if isinstance(x, Tensor) else x
@@ -130,11 +119,7 @@ class Layout:
 
 
 def text_layout(config: PreTrainedConfig, inputs: Tensor, tokens: Tokens) -> Layout:
-    """
-    Args:
-        inputs: `(batch, length, ...)`.
-        tokens: the result of `read_text`.
-    """
+    """The layout of texts, `(batch, length, ...)`, from the tokens of `read_text`."""
     if has_neighbours(config):
         tokens = tokens.with_order()
     lengths = tokens.sequence_lengths() if config.scales_with_length else None

@@ -44,14 +44,9 @@ class LionRotaryEmbedding(phi_rotary_embedding()):
     @torch.no_grad()
     def forward(self, x: Tensor, position_ids: Tensor, sequence_lengths: Tensor | None = None) -> PositionEmbeddings:
         """
-        Args:
-            x: a tensor with the dtype and the device of the hidden states.
-            position_ids: `(batch or 1, length)`.
-            sequence_lengths: `Layout.sequence_lengths`; `None` for one sequence per row.
-
-        Returns:
-            cos and sin, `(batch or 1, length, rotary_dim)`, float32 (float64 for float64). Angles are computed in
-            float64 if the device supports it: in float32, that of the millionth token would be off by hundredths.
+        cos and sin, `(batch or 1, length, rotary_dim)`, float32 (float64 for float64), for the dtype and device of
+        `x`. Angles are computed in float64 if the device supports it: in float32, that of the millionth token would be
+        off by hundredths. `sequence_lengths` are those of `Layout`; `None` for one sequence per row.
         """
         wide, dtype = wide_dtype(x.device), accumulation_dtype(x.dtype)
         if sequence_lengths is None:
@@ -91,12 +86,9 @@ def rotate(
     query: Tensor, key: Tensor, position_embeddings: PositionEmbeddings | None, heads_dim: int
 ) -> tuple[Tensor, Tensor]:
     """
-    Rotate queries and keys, `(..., head_dim)`, by their positions, in the dtype of the tables. The result has the
-    dtype of the query. Channels from `rotary_dim` on are not rotated.
-
-    Args:
-        position_embeddings: cos and sin; `None` for layers without rotary positions.
-        heads_dim: the dimension of the heads, 1 or 2.
+    Rotate queries and keys, `(..., head_dim)`, by their positions, in the dtype of the tables; not at all without
+    tables. The result has the dtype of the query. Channels from `rotary_dim` on are not rotated. `heads_dim` is 1 or
+    2.
     """
     if position_embeddings is None:
         return query, key

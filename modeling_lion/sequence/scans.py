@@ -38,10 +38,8 @@ def scan_orders(
     patch_order: str, rows: int, columns: int, num_prefix_tokens: int = 1, device: torch.device | None = None
 ) -> Tensor:
     """
-    A curve and its transpose, as indices into the sequence of prefix tokens, such as CLS, and rows x columns patches.
-
-    Returns:
-        `(2, num_prefix_tokens + rows * columns)`, int64; the prefix tokens are first in both.
+    A curve and its transpose, as indices into the sequence of prefix tokens, such as CLS, and rows x columns patches,
+    `(2, num_prefix_tokens + rows * columns)`, int64; the prefix tokens are first in both.
     """
     curve = CURVES[patch_order]
     tokens = torch.arange(num_prefix_tokens + rows * columns, device=device)
@@ -67,18 +65,13 @@ class ImageLayout(Layout):
         return WithHalo(hidden_states, self.convolved)
 
     def along(self, attention: Callable, joins: Joins) -> Callable:
-        return attention if self.scans is None else partial(joins.scans, attention, scans=self.scans)
+        return attention if self.scans is None else partial(scan_attention, attention, scans=self.scans)
 
 
 def image_layout(
     config: PreTrainedConfig, hidden_states: Tensor, grid: tuple[int, int], is_real: Tensor | None
 ) -> ImageLayout:
-    """
-    Args:
-        hidden_states: `(batch, length, hidden_size)`.
-        grid: rows and columns of patches.
-        is_real: False for padding, `(batch, length)`, bool; `None` without padding.
-    """
+    """The layout of images from their hidden states, the rows and columns of patches, and the mask of real tokens."""
     scans = None
     if config.num_scans > 1:
         scans = scan_orders(config.patch_order, *grid, config.num_prefix_tokens, device=hidden_states.device)
@@ -97,44 +90,42 @@ def scan_attention(
     key: Tensor,
     value: Tensor,
     log_decay: LogDecay,
-    *,
+    *beta: Tensor,
     scans: Tensor,
     normalization: str,
     **kwargs,
 ) -> tuple[Tensor, Tensor | None]:
     """
-    Attention along several scans at once, each with its own set of heads. Numerators and denominators are averaged.
+    Attention along several scans at once, each with its own set of heads; sums are averaged, then normalised. Inputs
+    and results are in raster order.
 
     Args:
-        attention: a form of `lion_attention`.
-        query, key, value: in raster order, `(batch, heads, length, dim)`.
-        log_decay: in raster order, for `scans * heads` heads.
+        attention: a form of `lion_attention`, or, with `beta`, of `delta_attention`.
+        log_decay, beta: for `scans * heads` heads.
         scans: permutations of the raster order, `(scans, length)`.
-        normalization: as in `lion_attention`.
-
-    Returns:
-        The output and the weights of `lion_attention`, in raster order.
     """
-    heads = query.shape[1]
-    inputs = inputs_along(scans, query, key, value, log_decay)
-    sums, weights = attention(*inputs, returns_sums=True, **kwargs)
-    if weights is None:
-        sums = (mean_in_raster_order(scans, heads, x) for x in sums)
-        return normalize(*sums, normalization, query.shape[-1]).to(value.dtype), None
-    weights = mean_in_raster_order(scans, heads, weights, is_square=True)
-    weights = normalize(weights, weights.sum(-1, keepdim=True), normalization, query.shape[-1])
-    with without_autocast(value):  # computed from the weights, so that these have a gradient
-        output = weights @ value.to(weights.dtype)
-    return output.to(value.dtype), weights.to(value.dtype)
-
-
-def inputs_along(scans: Tensor, query: Tensor, key: Tensor, value: Tensor, log_decay: LogDecay) -> list:
-    """The inputs of all scans: one set of heads after the other, each in the order of its scan."""
     heads = query.shape[1]
     forward = gates_along(scans, heads, log_decay.forward)
     is_one = log_decay.backward is log_decay.forward
     backward = forward if is_one else gates_along(scans, heads, log_decay.backward)
-    return [*(torch.cat([x[:, :, s] for s in scans], dim=1) for x in (query, key, value)), LogDecay(forward, backward)]
+    inputs = [torch.cat([x[:, :, s] for s in scans], dim=1) for x in (query, key, value)]
+    gates = LogDecay(forward, backward), *(gates_along(scans, heads, x) for x in beta)
+    sums, weights = attention(*inputs, *gates, returns_sums=True, **kwargs)
+    if weights is None:
+        sums = [mean_in_raster_order(scans, heads, x) for x in ((sums,) if beta else sums)]
+    else:
+        weights = mean_in_raster_order(scans, heads, weights, is_square=True)
+        with without_autocast(value):  # computed from the weights, so that these have a gradient
+            sums = [weights @ value.to(weights.dtype), weights.sum(-1, keepdim=True)]
+    if beta:
+        output, denominator = finish_delta(sums[0], value.dtype, normalization)
+        if weights is not None and normalization == "rms":
+            weights = weights / denominator.unsqueeze(-1)
+    else:
+        output = normalize(*sums, normalization, query.shape[-1]).to(value.dtype)
+        if weights is not None:
+            weights = normalize(weights, sums[1], normalization, query.shape[-1])
+    return output, None if weights is None else weights.to(value.dtype)
 
 
 def gates_along(scans: Tensor, heads: int, x):  # no annotation: torch 2.9 cannot make unions of types on Python 3.10
@@ -148,29 +139,3 @@ def mean_in_raster_order(scans: Tensor, heads: int, x: Tensor, is_square: bool =
     """The mean over the scans, in raster order; `x` has matrices `(..., length, length)` if `is_square`."""
     pairs = list(zip(x.split(heads, 1), scans.argsort(dim=1), strict=True))
     return sum(y[:, :, r][..., r] if is_square else y[:, :, r] for y, r in pairs) / len(scans)
-
-
-def scan_delta_attention(
-    attention: Callable,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    log_decay: LogDecay,
-    beta: Tensor,
-    *,
-    scans: Tensor,
-    normalization: str,
-    **kwargs,
-) -> tuple[Tensor, Tensor | None]:
-    """`scan_attention` for `delta_attention`, which normalises the mean over the scans."""
-    heads = query.shape[1]
-    inputs = inputs_along(scans, query, key, value, log_decay)
-    y, weights = attention(*inputs, gates_along(scans, heads, beta), returns_sums=True, **kwargs)
-    if weights is None:
-        y = mean_in_raster_order(scans, heads, y)
-        return finish_delta(y, value.dtype, normalization)[0], None
-    weights = mean_in_raster_order(scans, heads, weights, is_square=True)
-    with without_autocast(value):
-        output, denominator = finish_delta(weights @ value.to(weights.dtype), value.dtype, normalization)
-    weights = weights / denominator.unsqueeze(-1) if normalization == "rms" else weights
-    return output, weights.to(value.dtype)

@@ -74,14 +74,12 @@ def encode_in_segments(
     show_progress: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """
-    Run the encoder of a `LionModel` without its pooler; see `LionModel.encode_long` for the arguments.
+    The hidden states, `(batch, length, hidden_size)`, of a `LionModel` without its pooler, and the mask of real
+    tokens; see `LionModel.encode_long` for the arguments.
 
     A linear layer takes two passes: the first collects border states, the second computes the outputs and overwrites
     the inputs. Layers with a window take the second pass only. Besides one tensor of hidden states, the memory holds
     the activations of one segment and the border states.
-
-    Returns:
-        The hidden states, `(batch, length, hidden_size)`, and the mask of real tokens.
     """
     if not model.is_text:
         raise ValueError('This LionModel has `modality="image"`: `encode_long` reads text.')
@@ -107,7 +105,7 @@ def encode_in_segments(
         lengths = tokens.sequence_lengths()
     if tokens.is_real is not None and not all(mixer.takes_padding for mixer in mixers):
         inputs = input_ids, token_type_ids, position_ids.expand_as(input_ids)
-        return each_row(model, tokens.is_real, *inputs, segment_length, show_progress), tokens.is_real
+        return each_row(model, tokens.is_real, inputs, segment_length, show_progress), tokens.is_real
     if any(mixer.reach for mixer in mixers):
         tokens = tokens.with_order()
     if tokens.order is not None:  # reorder the text, so that halos hold real tokens
@@ -187,26 +185,13 @@ def goes_in_segments(model: PreTrainedModel, input_ids: Tensor, layout: Layout, 
     )
 
 
-def each_row(
-    model: PreTrainedModel,
-    is_real: Tensor,
-    input_ids: Tensor,
-    token_type_ids: Tensor | None,
-    position_ids: Tensor,
-    segment_length: int,
-    show_progress: bool,
-) -> Tensor:
-    """
-    The hidden states of `encode_in_segments` for mixers that do not support padding: each row is encoded alone,
-    without its padded tokens, which get 0.
-    """
-    hidden_states = torch.zeros(*input_ids.shape, model.config.hidden_size, dtype=model.dtype, device=input_ids.device)
+def each_row(model: PreTrainedModel, is_real: Tensor, inputs: tuple[Tensor | None, ...], *options) -> Tensor:
+    """`encode_in_segments` for mixers that do not support padding: each row alone; padded tokens get 0."""
+    hidden_states = torch.zeros(*is_real.shape, model.config.hidden_size, dtype=model.dtype, device=is_real.device)
     for row, real in enumerate(is_real):
         if real.any():
-            ids, types, positions = (
-                None if x is None else x[row : row + 1, real] for x in (input_ids, token_type_ids, position_ids)
-            )
-            found = encode_in_segments(model, ids, None, types, positions, segment_length, show_progress)[0]
+            ids, types, positions = (None if x is None else x[row : row + 1, real] for x in inputs)
+            found = encode_in_segments(model, ids, None, types, positions, *options)[0]
             hidden_states[row, real] = found[0]
     return hidden_states
 
@@ -221,8 +206,8 @@ def halos_of(
     layer: nn.Module, hidden_states: Tensor, is_real: Tensor | None, segments: tuple[Tensor, ...]
 ) -> Iterator[Halo | None]:
     """
-    Yield the halo of each segment, in the order of the sequence; `None` if the layer reads no tokens outside. The
-    caller may overwrite a segment before it asks for the next halo.
+    Yield the halo of each segment, in order; `None` if the layer reads no tokens outside. The caller may overwrite a
+    segment before it asks for the next halo.
     """
     radius = layer.attention.mixer.reach
     before, first = hidden_states[:, :0], 0

@@ -47,18 +47,6 @@ class SharedLayout(Layout):
 
     is_segment = True
 
-    def check_positions(self) -> None:
-        """Raise a ValueError, in all processes, if a sequence restarts within a segment."""
-        starts = self.tokens.position_ids == 0
-        if self.tokens.is_real is not None:
-            starts = starts & self.tokens.is_real
-        starts = starts.any(1) & (self.tokens_before().squeeze(1) > 0)
-        if gather(starts.any().long(), self.group).any():
-            raise ValueError(
-                "`position_ids` start again where another process goes on: processes that share a sequence take one "
-                "sequence a row, not packed ones."
-            )
-
     def tokens_before(self) -> Tensor:
         """The number of real tokens of each row before this segment, `(batch, 1)`."""
         return self.counts[: dist.get_rank(self.group)].sum(dim=0).unsqueeze(1)
@@ -86,9 +74,6 @@ class SharedLayout(Layout):
         states = self.exchange(joins.segment_states(key, value, *gates, options["head_directions"]))
         return joins.in_segment(attention, query, key, value, *gates, border_states=states, **options)
 
-    def mask(self, mixer_class: type, config: PreTrainedConfig, hidden_states: Tensor) -> None:
-        """No mask: softmax layers have windows here, which read `tokens`."""
-
     def pool(self, hidden_states: Tensor, reduce: Callable[[Tensor, Tensor | None], Tensor], pooling: str) -> Tensor:
         """The first real token (`"cls"`) or the mean of all real tokens (`"mean"`) of whole sequences."""
         weights = torch.ones(hidden_states.shape[:2], dtype=torch.bool, device=hidden_states.device)
@@ -99,13 +84,10 @@ class SharedLayout(Layout):
             weights = weights & (self.tokens_before() + weights.cumsum(dim=1) == 1)
             total = torch.ones_like(total)
         pooled = (hidden_states * weights.unsqueeze(-1).to(hidden_states.dtype)).sum(dim=1)
-        return SumOverProcesses.apply(pooled, self.group) / total.unsqueeze(1).to(pooled.dtype)
+        return GatherTensors.apply(pooled, self.group).sum(0) / total.unsqueeze(1).to(pooled.dtype)
 
     def halo(self, hidden_states: Tensor, is_real: Tensor | None, radius: int) -> Halo | None:
-        """
-        The halo of this segment: `radius` tokens on both sides, with inner padding the nearest real ones.
-        Differentiable; `None` for a radius of 0.
-        """
+        """The halo of this segment: `radius` tokens on both sides, with inner padding the nearest real ones."""
         if radius == 0:
             return None
         rank, own = dist.get_rank(self.group), min(radius, hidden_states.shape[1])
@@ -114,7 +96,7 @@ class SharedLayout(Layout):
         first, last = (x.to(accumulation_dtype(x.dtype)) for x in (self.first(marked, own), self.last(marked, own)))
         absent = radius - own
         edges = torch.stack((pad(first, (0, 0, 0, absent)), pad(last, (0, 0, absent, 0))))
-        first, last = GatherEdges.apply(edges, self.group).unbind(1)
+        first, last = GatherTensors.apply(edges, self.group).unbind(1)
         sizes = [min(radius, length) for length in self.lengths]
         before = [x[:, radius - n :] for x, n in zip(last[:rank], sizes[:rank], strict=True)]
         after = [x[:, :n] for x, n in zip(first[rank + 1 :], sizes[rank + 1 :], strict=True)]
@@ -140,7 +122,12 @@ class SharedLayout(Layout):
         """Send the states of this segment, and return those that it receives; differentiable."""
         shape = (*sent.forward.shape[:2], *sent.forward_factor.shape[2:])
         factors = (x.expand(shape) for x in (sent.forward_factor, sent.backward_factor))
-        return BorderStates(*ExchangeBorders.apply(sent.forward, sent.backward, *factors, self.group))
+        given = sent.forward, sent.backward, *factors
+        everything = GatherTensors.apply(torch.cat([x.flatten() for x in given]), self.group)
+        by_kind = everything.split([x.numel() for x in given], dim=1)
+        by_kind = (x.reshape(-1, *y.shape) for x, y in zip(by_kind, given, strict=True))
+        of_all = [BorderStates(*states) for states in zip(*by_kind, strict=True)]
+        return pass_borders(of_all)[dist.get_rank(self.group)]
 
 
 def shared_layout(
@@ -152,17 +139,9 @@ def shared_layout(
     output_attentions: bool = False,
 ) -> SharedLayout:
     """
-    The layout of a segment, after the processes have exchanged their numbers of tokens.
-
-    Args:
-        inputs: `(batch, length of the segment, ...)`.
-        layout: the layout of the segment alone.
-        position_ids: the positions in the whole sequences that the caller gave; `None` to count real tokens.
-
-    Raises:
-        ValueError: if the processes have batches of different sizes, under torch.compile and export, for packed
-            sequences or attention weights, for padding between real tokens in a model with windows, or if a sequence
-            restarts.
+    The layout of a segment, after the processes have exchanged their numbers of tokens, from that of the segment alone
+    and the positions in the whole sequences that the caller gave, if any. Raises a ValueError for what processes
+    cannot share.
     """
     if layout.tokens.cu_seqlens is not None or output_attentions:
         raise ValueError(
@@ -179,8 +158,11 @@ def shared_layout(
         )
     real = torch.ones(batch, length, dtype=torch.bool, device=inputs.device)
     real = real if layout.tokens.is_real is None else layout.tokens.is_real
-    spans = span_of_real_tokens(real, sum(lengths[: dist.get_rank(group)]))
-    begin, end, counts = gather(torch.stack(spans), group).unbind(1)
+    token = sum(lengths[: dist.get_rank(group)]) + torch.arange(length, device=inputs.device)
+    # Of each row, the first real token, the one after the last (before the first if there is none), and their number.
+    begin = torch.where(real, token, torch.iinfo(torch.long).max).amin(1)
+    end = torch.where(real, token + 1, 0).amax(1)
+    begin, end, counts = gather(torch.stack((begin, end, real.sum(1))), group).unbind(1)
     has_inner_padding = bool((end.amax(0) - begin.amin(0) > counts.sum(0)).any())
     if has_inner_padding and config.sliding_window is not None:
         raise ValueError(
@@ -193,22 +175,15 @@ def shared_layout(
         positions = layout.tokens.position_ids + shared.tokens_before()
         shared.tokens = replace(layout.tokens, position_ids=positions)
     else:
-        shared.check_positions()
+        starts = ((layout.tokens.position_ids == 0) & real).any(1) & (shared.tokens_before().squeeze(1) > 0)
+        if gather(starts.any().long(), group).any():  # in all processes
+            raise ValueError(
+                "`position_ids` start again where another process goes on: processes that share a sequence take one "
+                "sequence a row, not packed ones."
+            )
     if config.scales_with_length:
         shared.sequence_lengths = gather(shared.tokens.sequence_lengths(), group).amax(0)
     return shared
-
-
-def span_of_real_tokens(is_real: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
-    """
-    For each row, the index of the first real token, the index after the last one, and the number of real tokens,
-    `(batch,)` each. In a row without real tokens, the end is before the begin. `first` is the first token of the
-    segment.
-    """
-    token = first + torch.arange(is_real.shape[1], device=is_real.device)
-    begin = torch.where(is_real, token, torch.iinfo(torch.long).max).amin(1)
-    end = torch.where(is_real, token + 1, 0).amax(1)
-    return begin, end, is_real.sum(1)
 
 
 def real_in_front(marked: Tensor) -> Tensor:
@@ -223,44 +198,7 @@ def gather(x: Tensor, group: "dist.ProcessGroup") -> Tensor:
     return torch.stack(parts)
 
 
-class ExchangeBorders(torch.autograd.Function):
-    """
-    `pass_borders` across processes. With the state F_i that segment i sends and its factor f_i, segment i + 1 receives
-    S_{i+1} = F_i + f_i S_i. The gradients follow the same recurrence from the other end, A_i = dS_i + f_i A_{i+1},
-    with dF_i = A_{i+1} and df_i = A_{i+1} · S_i: `pass_borders` with the directions exchanged. (A factor that is a
-    matrix is transposed, and df_i = A_{i+1} S_iᵀ.)
-    """
-
-    @staticmethod
-    def forward(ctx, forward: Tensor, backward: Tensor, forward_factor: Tensor, backward_factor: Tensor, group):
-        given = (forward, backward, forward_factor, backward_factor)
-        everything = gather(torch.cat([x.flatten() for x in given]), group)
-        by_kind = everything.split([x.numel() for x in given], dim=1)
-        by_kind = [x.reshape(-1, *y.shape) for x, y in zip(by_kind, given, strict=True)]
-        got = pass_borders([BorderStates(*states) for states in zip(*by_kind, strict=True)])[dist.get_rank(group)]
-        ctx.group = group
-        ctx.save_for_backward(got.forward, got.backward, *by_kind[2:])
-        return got.forward, got.backward
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, d_forward: Tensor, d_backward: Tensor):
-        forward, backward, *keeps = ctx.saved_tensors
-        gradients = gather(torch.stack((d_forward, d_backward)), ctx.group)
-        given = [
-            BorderStates(d[1], d[0], forward_factor=backward_factor.mT, backward_factor=forward_factor.mT)
-            for d, forward_factor, backward_factor in zip(gradients, *keeps, strict=True)
-        ]
-        got = pass_borders(given)[dist.get_rank(ctx.group)]
-        is_matrix = keeps[0].shape[-1] > 1
-        d_keeps = (
-            d @ state.mT if is_matrix else (d * state).sum_to_size(keeps[0].shape[1:])
-            for d, state in ((got.backward, forward), (got.forward, backward))
-        )
-        return got.backward, got.forward, *d_keeps, None
-
-
-class GatherEdges(torch.autograd.Function):
+class GatherTensors(torch.autograd.Function):
     """`gather`, with a gradient: the sum over processes of their gradients of this process's tensor."""
 
     @staticmethod
@@ -271,44 +209,9 @@ class GatherEdges(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor):
-        total = grad.clone()
+        total = grad.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total, group=ctx.group)
         return total[dist.get_rank(ctx.group)], None
-
-
-class SumOverProcesses(torch.autograd.Function):
-    """The sum over processes, in every process; its gradient is the sum of the gradients of all processes."""
-
-    @staticmethod
-    def forward(ctx, x: Tensor, group):
-        ctx.group = group
-        total = x.clone()
-        dist.all_reduce(total, group=group)
-        return total
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor):
-        total = grad.clone()
-        dist.all_reduce(total, group=ctx.group)
-        return total, None
-
-
-def segment_of_inputs(inputs: dict, group: "dist.ProcessGroup") -> dict:
-    """The segments of this process of the tensors in `inputs` that have tokens; see `shard_inputs`."""
-    rank, size = dist.get_rank(group), dist.get_world_size(group)
-    tokens = inputs["input_ids"] if inputs.get("input_ids") is not None else inputs["inputs_embeds"]
-    length = tokens.shape[1]
-    if length < size:
-        raise ValueError(f"The sequences have {length} tokens, fewer than the {size} processes that share them.")
-    first, end = (length * n // size for n in (rank, rank + 1))
-
-    def part(name: str, x):
-        if name not in PER_TOKEN or x is None or x.shape[1:2] != (length,):
-            return x
-        return x[:, first:end].contiguous()
-
-    return {name: part(name, x) for name, x in inputs.items()}
 
 
 def shared_loss(loss_function: Callable, group: "dist.ProcessGroup", labels: Tensor, **kwargs) -> Tensor:
@@ -321,8 +224,6 @@ def shared_loss(loss_function: Callable, group: "dist.ProcessGroup", labels: Ten
 
 
 class SequenceParallelModel:
-    """The methods of a model for sequence parallelism."""
-
     # Whether the loss needs only the number of labels from other segments.
     _supports_sequence_parallel = True
     _has_labels_per_token = False
@@ -377,6 +278,14 @@ class SequenceParallelModel:
         Raises:
             ValueError: if there is no group, or there are fewer tokens than processes.
         """
-        if self.base_model.sequence_group is None:
+        if (group := self.base_model.sequence_group) is None:
             raise ValueError("There is no group of processes: call `set_sequence_parallel` first.")
-        return segment_of_inputs(inputs, self.base_model.sequence_group)
+        rank, size = dist.get_rank(group), dist.get_world_size(group)
+        tokens = inputs["input_ids"] if inputs.get("input_ids") is not None else inputs["inputs_embeds"]
+        length = tokens.shape[1]
+        if length < size:
+            raise ValueError(f"The sequences have {length} tokens, fewer than the {size} processes that share them.")
+        first, end = (length * n // size for n in (rank, rank + 1))
+        are_cut = {name: x for name, x in inputs.items() if name in PER_TOKEN and x is not None}
+        are_cut = {name: x for name, x in are_cut.items() if x.shape[1:2] == (length,)}
+        return inputs | {name: x[:, first:end].contiguous() for name, x in are_cut.items()}

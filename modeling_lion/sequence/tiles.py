@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..attention.decay_mask import cut_evenly
-from ..attention.tracing import is_compiling, is_readable, is_symbolic
+from ..attention.tracing import is_readable, is_symbolic
 from ..private_apis import has_hooks, is_transformed
 
 
@@ -46,7 +46,6 @@ ALL_TOKENS = TokenTile(slice(None), 0, None)
 
 
 def most_tokens() -> int:
-    """The largest number of tokens in a tile."""
     return TILE_TOKENS * torch.get_num_threads()
 
 
@@ -64,15 +63,7 @@ def cut_into_tiles(batch: int, length: int) -> list[TokenTile]:
 def in_tiles(
     function: Callable[[TokenTile], Sequence[Tensor]], tiles: list[TokenTile], batch: int, length: int
 ) -> list[Tensor]:
-    """
-    Call `function` for every tile and join the results.
-
-    Args:
-        function: returns tensors for the tokens of a tile, `(rows, tokens, ...)` each.
-
-    Returns:
-        Tensors for all tokens, `(batch, length, ...)` each.
-    """
+    """Call `function` for every tile, and join its tensors, `(rows, tokens, ...)`, to `(batch, length, ...)`."""
     found: list[Tensor] = []
     for tile in tiles:
         parts = function(tile)
@@ -84,10 +75,7 @@ def in_tiles(
 
 
 def is_faster_in_tiles(model: nn.Module, hidden_states: Tensor) -> bool:
-    """
-    Whether a model computes these hidden states, `(batch, length, hidden_size)`, in tiles: if `can_be_cut`, and no
-    hook on a submodule needs all tokens at once.
-    """
+    """Whether a model computes in tiles: if `can_be_cut`, and no hook on a submodule needs all tokens at once."""
     if not can_be_cut(hidden_states):
         return False
     if any(layer.chunk_size_feed_forward for layer in model.layers):  # which needs all tokens at once
@@ -97,11 +85,8 @@ def is_faster_in_tiles(model: nn.Module, hidden_states: Tensor) -> bool:
 
 
 def can_be_cut(x: Tensor) -> bool:
-    """
-    Whether tiles pay off for `(batch, length, ...)`: for inference with more than 1.5 tiles of tokens on a CPU,
-    without autograd, compilers, exporters and `torch.func`.
-    """
-    if is_compiling() or torch.is_grad_enabled() or x.device.type != "cpu":
+    """Whether tiles pay off for `(batch, length, ...)`: in plain inference on more than 1.5 tiles, on a CPU."""
+    if torch.compiler.is_compiling() or torch.is_grad_enabled() or x.device.type != "cpu":
         return False
     batch, length = x.shape[:2]
     if is_symbolic(batch) or is_symbolic(length) or not is_readable(x) or is_transformed():

@@ -190,9 +190,7 @@ def lit_gradients(
 
 
 def launch_silu_norm(x: Tensor, grad: Tensor | None = None) -> Tensor:
-    """
-    `silu_norm` of `(..., head_dim)` (mixers/feature_map.py); with `grad`, the gradient of its result, that of x.
-    """
+    """`silu_norm` of `(..., head_dim)` (mixers/feature_map.py); with `grad`, the gradient of its result, that of x."""
     from .feature_map import silu_norm_kernel
 
     x = x.contiguous()

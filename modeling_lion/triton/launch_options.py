@@ -46,11 +46,6 @@ def with_strides(x: Tensor) -> tuple:
     return x, *x.stride()[:3]
 
 
-def state_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype of states in matrix products. It is not float16, whose range long sums exceed."""
-    return torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
-
-
 def precision(dtype: torch.dtype) -> str:
     """
     The precision of float32 products: three products of TensorFloat-32, which lose no digits, or a single one if torch
@@ -65,13 +60,8 @@ def precision(dtype: torch.dtype) -> str:
 
 class Plan:
     """
-    The sizes and options that all launches of a call share.
-
-    Args:
-        query: `(batch, heads, length, head_dim)`; value: `(batch, heads, length, value_dim)`.
-        log_decay: the forward log decay; `None` without decays.
-        is_whole: whether the sequence is one chunk, instead of chunks of the tuned size.
-        division: the kind of output (attention/custom_operator.py).
+    The sizes and options that all launches of a call share. `log_decay` is the forward one; `is_whole` says that the
+    sequence is one chunk, instead of chunks of the tuned size; `division` is as in attention/custom_operator.py.
     """
 
     def __init__(self, query: Tensor, value: Tensor, log_decay: Tensor | None, is_whole: bool, division: str):
@@ -131,8 +121,7 @@ class Plan:
 
     def state_options(self, kernel: str, programs: int) -> dict[str, int]:
         """
-        The options of a kernel that computes states with `programs` programs for each tile. Tiles are smaller if there
-        would be too few programs.
+        The options of a kernel for states, with smaller tiles if `programs` for each tile would be too few programs.
         """
         options = self.options(kernel)
         head_tile, value_tile = options["HEAD_TILE"], options["VALUE_TILE"]
@@ -145,7 +134,6 @@ class Plan:
         return options
 
     def num_state_tiles(self, options: dict[str, int]) -> int:
-        """The number of tiles in a state."""
         return -(-self.head_dim // options["HEAD_TILE"]) * -(-self.value_dim // options["VALUE_TILE"])
 
     def empty(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -158,11 +146,8 @@ class Plan:
     def allocate_saved(self, forward: Tensor | None, value: Tensor) -> list[Tensor]:
         """
         Memory for the tensors that the gradients need (`saved` in attention/custom_operator.py): an empty tensor
-        instead of a wider output, decays inside tiles, states and totals (triton/decay.py, triton/lit.py), and the
-        remainder of the output, in its dtype.
-
-        Args:
-            forward: log decays `(1 or batch, heads, 1 or length)`, or `None`.
+        instead of a wider output, decays inside tiles, from log decays `(1 or batch, heads, 1 or length)`, states and
+        totals, and the remainder of the output, in its dtype.
         """
         decays, totals, dtype = (0,), (0,), torch.float32
         if forward is None:
@@ -173,7 +158,9 @@ class Plan:
             decays = (*forward.shape[:2], 8 if self.count_cuts else 6, tiles * self.tile)
         if forward is not None and self.num_chunks > 1:
             # Chunks are the first dimension, so that memory that all programs use at the same time is adjacent.
-            totals, dtype = (self.num_chunks, self.bh, 2, self.head_dim), state_dtype(value.dtype)
+            totals = self.num_chunks, self.bh, 2, self.head_dim
+            # Not float16, whose range long sums exceed.
+            dtype = torch.bfloat16 if value.dtype == torch.bfloat16 else torch.float32
         states = (*totals, self.value_dim) if totals != (0,) else (0,)
         return [
             self.empty(0),

@@ -145,9 +145,7 @@ def dots(
 
 @triton.jit
 def load_state(x, d, e, DIM: tl.constexpr, VALUE_DIM: tl.constexpr):
-    """
-    Elements `(d, e)` of a contiguous state `(DIM, VALUE_DIM)`; 0 beyond it. Transposed if d is a row and e a column.
-    """
+    """Elements `(d, e)` of a contiguous state `(DIM, VALUE_DIM)`; 0 beyond it. Transposed if d is a row."""
     return tl.load(x + d * VALUE_DIM + e, mask=(d < DIM) & (e < VALUE_DIM), other=0.0)
 
 

@@ -604,12 +604,10 @@ def test_full_form_for_short_inputs_that_decay():
 def test_short_sequences_are_computed_together(batch):
     """In batches of every size, with and without decays, and not if they are long or adjacent in memory already."""
     scattered = lambda *shape: torch.empty(shape).transpose(1, 2)
-    assert cpu_common.is_short(scattered(batch, 16, 4, 16), True) and cpu_common.is_short(
-        scattered(batch, 16, 4, 16), False
-    )
-    assert not cpu_common.is_short(scattered(batch, 512, 4, 16), True) and not cpu_common.is_short(
-        torch.empty(batch, 4, 16, 16), True
-    )
+    is_copied = lambda x, log_decay: cpu_common.side_by_side(log_decay, x)[0] is not x
+    short, decays = scattered(batch, 16, 4, 16), torch.zeros(4)
+    assert is_copied(short, decays) and is_copied(short, None)
+    assert not is_copied(scattered(batch, 512, 4, 16), decays) and not is_copied(short.contiguous(), decays)
 
 
 @pytest.mark.parametrize("length", [20, 80])

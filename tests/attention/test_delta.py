@@ -17,7 +17,7 @@ from delta_rule import delta_inputs, delta_rule, with_tensors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modeling_lion.attention import delta, delta_flash
+from modeling_lion.attention import delta
 from modeling_lion.attention.decay_mask import LogDecay
 from modeling_lion.attention.delta import delta_attention
 from modeling_lion.attention.numerics import accumulation_dtype
@@ -136,7 +136,7 @@ def test_flash_linear_attention_gets_its_own_convention(monkeypatch, length, dty
 
 
 def test_flash_linear_attention_is_chosen_for_half_precision_on_a_gpu(monkeypatch):
-    monkeypatch.setattr(delta_flash, "is_flash_linear_attention_available", lambda: True)
+    monkeypatch.setattr(delta, "is_flash_linear_attention_available", lambda: True)
     for device, dtype, dim, expected in [
         ("cuda", torch.bfloat16, 64, True),
         ("cuda", torch.float16, 256, True),
@@ -145,10 +145,10 @@ def test_flash_linear_attention_is_chosen_for_half_precision_on_a_gpu(monkeypatc
         ("cpu", torch.bfloat16, 64, False),
     ]:
         query = SimpleNamespace(device=torch.device(device), dtype=dtype, shape=(1, 2, 3, dim))
-        assert delta_flash.has_flash_delta(query) is expected
-    monkeypatch.setattr(delta_flash, "is_flash_linear_attention_available", lambda: False)
+        assert delta.has_flash_delta(query) is expected
+    monkeypatch.setattr(delta, "is_flash_linear_attention_available", lambda: False)
     query = SimpleNamespace(device=torch.device("cuda"), dtype=torch.bfloat16, shape=(1, 2, 3, 64))
-    assert not delta_flash.has_flash_delta(query)
+    assert not delta.has_flash_delta(query)
 
 
 PADDINGS = {

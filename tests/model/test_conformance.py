@@ -14,7 +14,7 @@ from torch import nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from modeling_lion import LionConfig, LionForMaskedLM, LionModel
-from modeling_lion.mixers.initial_decays import initial_decay_logits
+from modeling_lion.mixers.decay import initial_decay_logits
 
 
 # transformers 5.23 renamed the methods that 5.17 has and that PEFT calls.

@@ -40,6 +40,7 @@ EXTENSION_POINTS = {
     "_exit": "Python: os._exit, which ends a process at once",
     "_fields": "Python: named tuples",
     "_fsdp_plan": "transformers: modules of a head that FSDP2 gathers",
+    "_input_embed_layer": "transformers: the name of the input embeddings",
     "_init_transformers_backbone": "transformers: what a backbone overrides",
     "_init_weights": "transformers: the initial weights of a module",
     "_keep_in_fp32_modules": "transformers: what stays in float32 when a model is quantised",

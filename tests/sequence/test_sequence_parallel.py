@@ -253,8 +253,8 @@ def test_equals_one_process(answers, case):
 def test_communication_does_not_depend_on_the_length(answers):
     for answer in answers:
         assert answer["bytes"]["30"] == answer["bytes"]["60"] == answer["bytes"]["600"]
-        # Per layer and direction, in float64: states of D x (D + 1), in forward and backward, and one decay.
-        states = 2 * PROCESSES * 2 * 2 * (2 * 8 * 9 + 1) * 8 * 2
+        # Per layer and direction, in float64: states of D x (D + 1) and one decay, in forward and backward.
+        states = 2 * PROCESSES * 2 * 2 * (2 * (8 * 9 + 1)) * 8 * 2
         taps = 2 * PROCESSES * 2 * 2 * 16 * 8 * 2  # one token at each border, in forward and backward
         assert states + taps <= answer["bytes"]["30"] <= states + taps + 600
 
