@@ -129,11 +129,12 @@ def train(args, name: str, reading: str, seed: int, teacher: str) -> str:
     return str(folder)
 
 
-def load(folder: str) -> tuple[nn.Module, passages.PreTrainedTokenizerBase]:
+def load(folder: str, dtype: torch.dtype = torch.float32) -> tuple[nn.Module, passages.PreTrainedTokenizerBase]:
     base = base_of_adapter(folder)
-    model = AutoModel.from_pretrained(base or folder, add_pooling_layer=False, dtype=torch.float32)
+    first = dtype if base is None else torch.float32  # narrower dtypes lose small changes of weights
+    model = AutoModel.from_pretrained(base or folder, add_pooling_layer=False, dtype=first)
     if base is not None:
-        model = merge_adapter(model, folder)
+        model = merge_adapter(model, folder, dtype)
     return model.eval(), AutoTokenizer.from_pretrained(folder)
 
 

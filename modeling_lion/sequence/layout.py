@@ -111,6 +111,9 @@ class Layout:
                 return {name: move(value) for name, value in x.items()}
             if isinstance(x, tuple):
                 return tuple(map(move, x))
+            if isinstance(x, Memory):  # shared with the layers of other devices
+                x.states = move(x.states)
+                return x
             if dataclasses.is_dataclass(x):
                 return dataclasses.replace(x, **{f.name: move(getattr(x, f.name)) for f in dataclasses.fields(x)})
             return x.to(device, **kwargs) if isinstance(x, Tensor) else x

@@ -17,12 +17,14 @@ from attention_forms import (
     EXTREMES,
     FORMS,
     HEADS,
+    PADDINGS,
     VALUE_DIM,
     auto,
     extreme_decays,
     form_of,
     make_inputs,
     naive,
+    outputs_and_gradients,
     pairs,
 )
 
@@ -36,19 +38,6 @@ from modeling_lion.cpu import scratch as cpu_common
 
 
 MIXERS = ["lit", "decay", "selective"]
-
-
-def outputs_and_gradients(kernel, *inputs, dtype=None, autocast=False, **kwargs):
-    """`[output, d query, d key, d value, d log_decay...]`; with `dtype`, computed in it."""
-    inputs = [x for x in inputs if x is not None]
-    value = inputs[2]
-    inputs = [x.detach().to(dtype or x.dtype).requires_grad_() for x in inputs]
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
-        output, _ = kernel(*inputs, **kwargs)
-    weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    output.backward(weights.to(value.dtype).to(output.dtype))  # the same numbers for every dtype
-    # A sequence of one token does not decay, and its decay may have no gradient at all.
-    return [output.detach(), *(torch.zeros_like(x) if x.grad is None else x.grad for x in inputs)]
 
 
 def assert_as_good_as_naive(kernel, *inputs, expected=None, reference=naive, **kwargs):
@@ -145,16 +134,6 @@ def test_slices_do_not_matter(form, mixer, length, dtype, monkeypatch):
         monkeypatch.setattr(cpu_parallel, "MATRIX_TILE_ELEMENTS", elements)
         monkeypatch.setattr(cpu_chunk, "TOKENS_AT_ONCE", elements // 10)
         assert_as_good_as_naive(FORMS[form], *inputs, expected=expected, chunk_size=16)
-
-
-PADDINGS = {
-    "left": [False] * 7 + [True] * 33,
-    "right": [True] * 33 + [False] * 7,
-    "interior": [True, False, False, True] * 10,
-    "mixed": [False, True] + [False] * 20 + [True] * 18,
-    "all": [False] * 40,
-    "none": [True] * 40,
-}
 
 
 @pytest.mark.axes(padding=PADDINGS, mixer=MIXERS, form=FORMS)
@@ -269,49 +248,11 @@ def test_signed_scores_without_normalization(mixer, kernel):
     assert_as_good_as_naive(kernel, *inputs, normalization="none", chunk_size=8)
 
 
-@pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
-def test_autocast_does_not_narrow(kernel):
-    inputs = make_inputs("selective", 40, dtype=torch.float32)
-    for result, expected in zip(
-        outputs_and_gradients(kernel, *inputs, autocast=True), outputs_and_gradients(kernel, *inputs), strict=True
-    ):
-        assert torch.equal(result, expected)
-
-
-# Several short sequences are computed at once if the number of heads is even.
-@pytest.mark.axes(form=FORMS, mixer=MIXERS, heads=[3, 4])
-def test_strides_do_not_matter(heads, mixer, form):
-    kernel = FORMS[form]
-    inputs = make_inputs(mixer, 40, heads=heads)
-    strided = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in inputs[:3]]
-    spread = [torch.stack((x, x), dim=-1)[..., 0] for x in inputs[:3]]
-    log_decay = inputs[3] if mixer != "selective" else inputs[3].transpose(1, 2).contiguous().transpose(1, 2)
-    expected = outputs_and_gradients(kernel, *inputs, chunk_size=16)
-    for variant in (strided, spread):
-        for result, right in zip(
-            outputs_and_gradients(kernel, *variant, log_decay, chunk_size=16), expected, strict=True
-        ):
-            torch.testing.assert_close(result, right, rtol=1e-12, atol=1e-13)
-
-
 def test_slices_that_are_computed_in_place(monkeypatch):
     """Single numbers of one projection: their memory is contiguous, whatever their strides say."""
     monkeypatch.setattr(cpu_chunk, "TOKENS_AT_ONCE", 1)
     query, key, value = (x.view(2, 1, 2, 1).transpose(1, 2) for x in torch.rand(2, 1, 6).split(2, dim=-1))
     assert_as_good_as_naive(FORMS["chunk"], query, key, value, torch.tensor([-0.5, -1.0]), chunk_size=1)
-
-
-@pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
-def test_gradients_only_where_asked(kernel):
-    expected = outputs_and_gradients(kernel, *make_inputs("selective", 20))[1:]
-    for wanted, right in enumerate(expected):
-        inputs = make_inputs("selective", 20)
-        inputs[wanted].requires_grad_()
-        output, _ = kernel(*inputs)
-        weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-        output.backward(weights)
-        torch.testing.assert_close(inputs[wanted].grad, right, rtol=1e-12, atol=1e-13)
-        assert [x.grad is None for x in inputs].count(False) == 1
 
 
 @pytest.mark.axes(mixer=MIXERS, form=FORMS, normalization=["sum", "none"])
@@ -363,33 +304,6 @@ def test_gradients_have_the_memory_that_compilers_expect(is_short, mixer, name, 
                 gradients,
                 test_utils=("test_schema", "test_faketensor"),
             )
-
-
-@pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
-@pytest.mark.parametrize("mixer", MIXERS)
-def test_function_transforms(mixer, kernel):
-    inputs = [x for x in make_inputs(mixer, 9, batch=1, heads=2) if x is not None]
-    function = lambda *xs: kernel(*xs, chunk_size=4)[0]
-    expected = torch.autograd.functional.jacobian(function, tuple(inputs))
-    for one, right in zip(torch.func.jacrev(function, tuple(range(len(inputs))))(*inputs), expected, strict=True):
-        torch.testing.assert_close(one, right)
-    query, key, value = (torch.stack((x, 2 * x)) for x in inputs[:3])
-    batched = torch.func.vmap(lambda q, k, v: function(q, k, v, *inputs[3:]))(query, key, value)
-    torch.testing.assert_close(batched[1], function(query[1], key[1], value[1], *inputs[3:]))
-
-
-@pytest.mark.parametrize("kernel", [FORMS["parallel"], FORMS["chunk"]], ids=["parallel", "chunk"])
-@pytest.mark.parametrize("mixer", MIXERS)
-def test_compiles_to_one_graph_for_every_length(mixer, kernel):
-    torch.compiler.reset()
-    compiled = torch.compile(kernel, backend="aot_eager", fullgraph=True, dynamic=True)
-    for length in (40, 97, 130):
-        inputs = make_inputs(mixer, length, dtype=torch.float32)
-        expected = outputs_and_gradients(kernel, *inputs, chunk_size=32)
-        with torch.compiler.set_stance("default" if length == 40 else "fail_on_recompile"):
-            results = outputs_and_gradients(compiled, *inputs, chunk_size=32)
-        for result, right in zip(results, expected, strict=True):
-            torch.testing.assert_close(result, right)
 
 
 @pytest.mark.slow
@@ -460,15 +374,6 @@ def test_products_in_bfloat16(form, mixer, head_directions, normalization, monke
     for result, wide, narrow, right in zip(found[True], found[False], near, exact, strict=True):
         assert not torch.equal(result, wide)
         assert (result.double() - right).norm() <= 2 * (narrow.double() - right).norm()
-
-
-@pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
-def test_an_empty_batch_has_an_empty_result(kernel):
-    for mixer in MIXERS:
-        inputs = make_inputs(mixer, 9, batch=0)
-        output, *gradients = outputs_and_gradients(kernel, *inputs)
-        assert output.shape == inputs[2].shape
-        assert all((x == 0).all() for x in gradients), mixer
 
 
 ONE_DIRECTION = {
@@ -608,11 +513,3 @@ def test_short_sequences_are_computed_together(batch):
     short, decays = scattered(batch, 16, 4, 16), torch.zeros(4)
     assert is_copied(short, decays) and is_copied(short, None)
     assert not is_copied(scattered(batch, 512, 4, 16), decays) and not is_copied(short.contiguous(), decays)
-
-
-@pytest.mark.parametrize("length", [20, 80])
-def test_auto_is_one_of_the_forms(length):
-    inputs = make_inputs("selective", length)
-    output, weights = auto(*inputs, chunk_size=16)
-    assert weights is None
-    torch.testing.assert_close(output, naive(*inputs)[0])

@@ -8,7 +8,6 @@ import torch
 
 from modeling_lion.attention.decay_mask import (
     LogDecay,
-    chunk_sums,
     decay_mask,
     finite_log_decay,
     log_decay_floor,
@@ -139,16 +138,6 @@ def test_gradient_of_the_mask():
     parts = weights * literal_mask(log_decay.tolist())
     expected = torch.stack([parts[k + 1 :, : k + 1].sum() + parts[:k, k:].sum() for k in range(70)])
     torch.testing.assert_close(log_decay.grad, expected)
-
-
-def test_chunk_sums():
-    forward, backward = -torch.rand(2, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    from_start, to_end, from_end, to_start = chunk_sums(forward, backward)
-    for t in range(7):
-        torch.testing.assert_close(from_start[t], forward[:t].sum())
-        torch.testing.assert_close(to_end[t], forward[t:].sum())
-        torch.testing.assert_close(from_end[t], backward[t + 1 :].sum())
-        torch.testing.assert_close(to_start[t], backward[: t + 1].sum())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -10,7 +10,7 @@ from torch import Tensor
 from modeling_lion.attention.far_sums import far_sums
 from modeling_lion.attention.softmax_window import sliding_attention
 from modeling_lion.cpu.far_sums import far_sums_without_decay
-from modeling_lion.cpu.softmax_window import usual_bias, whole_windows
+from modeling_lion.cpu.softmax_window import usual_bias
 from modeling_lion.tokens import Tokens
 
 
@@ -82,8 +82,8 @@ def test_blocks_and_segments_meet(length, window, seed):
 
 
 def test_second_derivatives():
-    inputs = make_inputs(8, heads=1)
-    assert torch.autograd.gradgradcheck(lambda *x: far_sums_without_decay(*x, 2), inputs)
+    inputs = [x.detach()[..., :3].requires_grad_() for x in make_inputs(5, heads=1)]
+    assert torch.autograd.gradgradcheck(lambda *x: far_sums_without_decay(*x, 1), inputs)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -119,13 +119,6 @@ def test_whole_windows_beside_padding(length, window, padded, seed):
     )
     torch.testing.assert_close(found.transpose(1, 2), wanted, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(log_sum, scores.logsumexp(-1), rtol=1e-10, atol=1e-10)
-
-
-def test_ranges_of_whole_windows():
-    assert list(whole_windows(320, 320, 64, 0, None)) == [(64, 256)]
-    count = [0] * 150 + [1] * 171  # token 149 is padding
-    assert list(whole_windows(320, 320, 16, 0, count)) == [(32, 128), (192, 288)]
-    assert list(whole_windows(40, 40, 64, 0, None)) == []
 
 
 def test_a_window_wider_than_the_text_has_no_mask_of_its_width():

@@ -7,46 +7,24 @@ A form may be off by at most twice what the definition is off in float32 (in uni
 rounding of the result to the dtype of the inputs.
 """
 
-from contextlib import contextmanager
 from functools import partial
 
 import pytest
 import torch
+from attention_forms import DTYPES, outputs_and_gradients, weights_of_loss
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from window_forms import FORMS, SCALING, make_inputs, only, sliding_attention
 
 from modeling_lion.attention import softmax_window as attention_sliding
 from modeling_lion.attention import softmax_window_plain
 from modeling_lion.attention.numerics import accumulation_dtype
-from modeling_lion.attention.softmax_window import sliding_attention as attention_of_tokens
 from modeling_lion.cpu import softmax_window as cpu_sliding
 from modeling_lion.cpu.scratch import Scratch
-from modeling_lion.tokens import Tokens
 
 
-FORMS = ["dense", "blocks", "by hand"]
-DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 WINDOWS = [0, 3, 64, 500]
-HEADS, HEAD_DIM, SCALING = 3, 5, 0.7
-
-
-def sliding_attention(query, key, value, *, is_real=None, cu_seqlens=None, **options):
-    """The function that is tested; beside a halo, padded tokens count."""
-    tokens = Tokens(is_real, cu_seqlens)
-    if query.shape[2] == key.shape[2] and is_real is not None and is_real.dtype == torch.bool:
-        tokens = tokens.with_order()
-    return attention_of_tokens(query, key, value, tokens=tokens, **options)
-
-
-@contextmanager
-def only(form):
-    """`sliding_attention` in one of its forms, whatever the length."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention_sliding, "is_dense_fastest", lambda *args: form == "dense")
-        if form != "by hand":
-            patch.setattr(attention_sliding, "kernel_for", lambda *args: None)
-        yield partial(sliding_attention, scaling=SCALING)
 
 
 def definition(query, key, value, *, sliding_window, scaling=SCALING, is_real=None, cu_seqlens=None, first_query=0):
@@ -68,29 +46,6 @@ def definition(query, key, value, *, sliding_window, scaling=SCALING, is_real=No
     scores = scaling * query @ key.transpose(-1, -2)
     weights = scores.masked_fill(~seen, torch.finfo(scores.dtype).min).softmax(-1) * seen
     return (weights @ value).transpose(1, 2)
-
-
-def make_inputs(queries, keys=None, *, dtype=torch.float64, batch=2, heads=HEADS, seed=0) -> list[Tensor]:
-    """Query, key and value as a model has them, `(batch, heads, length, head_dim)` of transposed memory."""
-    generator = torch.Generator().manual_seed(seed)
-    return [
-        torch.randn(batch, length, heads, HEAD_DIM, generator=generator, dtype=torch.float64).to(dtype).transpose(1, 2)
-        for length in (queries, keys or queries, keys or queries)
-    ]
-
-
-def weights_of_loss(output: Tensor, source: Tensor) -> Tensor:
-    """The same numbers for every dtype of the computation, rounded to that of the inputs."""
-    generator = torch.Generator().manual_seed(1)
-    return torch.randn(output.shape, generator=generator, dtype=torch.float64).to(source.dtype).to(output.dtype)
-
-
-def outputs_and_gradients(attention, *inputs, dtype=None, **options) -> list[Tensor]:
-    """`[output, d query, d key, d value]`; with `dtype`, computed in it."""
-    source = inputs[2]
-    inputs = [x.detach().to(dtype or x.dtype).requires_grad_() for x in inputs]
-    output = attention(*inputs, **options)
-    return [output.detach(), *torch.autograd.grad(output, inputs, weights_of_loss(output, source))]
 
 
 def references(*inputs, **options) -> list[tuple[Tensor, float]]:
@@ -231,41 +186,6 @@ def test_large_scores(form):
         torch.testing.assert_close(result.double(), right, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_autocast_does_not_narrow(form):
-    inputs = make_inputs(LENGTH, dtype=torch.float32)
-    with only(form) as attention:
-        expected = attention(*inputs, sliding_window=9)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            assert torch.equal(attention(*inputs, sliding_window=9), expected)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_strides_do_not_matter(form):
-    inputs = make_inputs(LENGTH)
-    fused = torch.cat(inputs, dim=-1).split(HEAD_DIM, dim=-1)
-    spread = [torch.stack((x, x), dim=-1)[..., 0] for x in inputs]
-    with only(form) as attention:
-        attention = partial(attention, sliding_window=9)
-        expected = outputs_and_gradients(attention, *inputs)
-        for variant in ([x.contiguous() for x in inputs], fused, spread):
-            for result, right in zip(outputs_and_gradients(attention, *variant), expected, strict=True):
-                torch.testing.assert_close(result, right, rtol=1e-12, atol=1e-13)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_gradients_only_where_asked(form):
-    with only(form) as attention:
-        _, *expected = outputs_and_gradients(attention, *make_inputs(LENGTH), sliding_window=9)
-        for wanted, right in enumerate(expected):
-            inputs = make_inputs(LENGTH)
-            inputs[wanted].requires_grad_()
-            output = attention(*inputs, sliding_window=9)
-            output.backward(weights_of_loss(output, output))
-            torch.testing.assert_close(inputs[wanted].grad, right)
-            assert [x.grad is None for x in inputs].count(False) == 1
-
-
 def test_nothing_but_the_inputs_is_saved():
     inputs = [x.requires_grad_() for x in make_inputs(2000, dtype=torch.float32)]
     saved = []
@@ -363,12 +283,6 @@ def test_forward_derivative():
     ahead, behind = (attention(*(x + s * t for x, t in zip(inputs, tangents, strict=True))) for s in (step, -step))
     _, found = torch.func.jvp(attention, tuple(inputs), tuple(tangents))
     torch.testing.assert_close(found, (ahead - behind) / (2 * step), rtol=1e-6, atol=1e-6)
-
-
-def test_empty_batches():
-    for length in (9, 500):
-        output = sliding_attention(*make_inputs(length, batch=0), sliding_window=3, scaling=SCALING)
-        assert output.shape == (0, length, HEADS, HEAD_DIM)
 
 
 @pytest.mark.parametrize(

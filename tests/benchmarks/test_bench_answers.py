@@ -8,8 +8,7 @@ import pytest
 from hub_checkpoints import text_checkpoint
 from measure import read_rows
 from retrieval_lion.documents import documents_of_text
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from sentence_checkpoints import sentence_checkpoint
 
 
 ANIMALS = "lion", "owl", "wolf", "bear"
@@ -45,9 +44,8 @@ def test_queries_are_taken_out_of_texts():
 
 def test_it_measures_once(tmp_path, monkeypatch):
     bench = import_module("bench_answers")
-    transformer = Transformer(str(text_checkpoint(tmp_path / "checkpoint", "LionModel", pooling="mean")))
-    modules = [transformer, Pooling(32, pooling_mode="mean"), Normalize()]
-    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(tmp_path / "model"))
+    checkpoint = text_checkpoint(tmp_path / "checkpoint", "LionModel", pooling="mean")
+    sentence_checkpoint(tmp_path / "model", checkpoint)
     monkeypatch.setattr(bench, "QUICK", ANIMALS)
     monkeypatch.setattr(bench.sources, "documents_of_source", lambda package, folder: [])
     monkeypatch.setattr(bench, "in_new_process", lambda function, *args: function(*args))
@@ -57,23 +55,9 @@ def test_it_measures_once(tmp_path, monkeypatch):
     cost = {"passages": 9, "index_seconds": 4.0, "cold_seconds": 3.0, "later_seconds": 0.5}
     cost |= {"memory_bytes": 10**9, "disk_bytes": 10**7}
     monkeypatch.setattr(bench, "measure_search", lambda *args: {"lion search": cost})
-    options = [
-        "--model",
-        str(tmp_path / "model"),
-        "--teacher",
-        str(tmp_path / "model"),
-        "--output_dir",
-        str(tmp_path / "out"),
-    ]
-    options += [
-        "--output_dir",
-        str(tmp_path / "out"),
-        "--quick",
-        "--data_dir",
-        str(tmp_path / "data"),
-        "--sources_dir",
-        str(tmp_path / "sources"),
-    ]
+    model, out = str(tmp_path / "model"), str(tmp_path / "out")
+    options = ["--model", model, "--teacher", model, "--output_dir", out, "--quick"]
+    options += ["--data_dir", str(tmp_path / "data"), "--sources_dir", str(tmp_path / "sources")]
     bench.main(options)
     rows = {row["method"]: row for row in read_rows(tmp_path / "out" / "answers.csv")}
     whole = rows["everything read"]

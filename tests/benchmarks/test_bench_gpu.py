@@ -114,18 +114,8 @@ def test_models_beside_their_softmax_peers(bench, monkeypatch, tmp_path):
     monkeypatch.setattr(torch.nn.Linear, "num_parameters", lambda self: 2, raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.compiler, "reset", lambda: None)
-    options = [
-        "--device",
-        "cuda",
-        "--modes",
-        "train",
-        "--text_lengths",
-        "128",
-        "--image_sizes",
-        "224",
-        "--document_lengths",
-    ]
-    options += ["--batch_size", "2", "--output_dir", str(tmp_path)]
+    options = ["--device", "cuda", "--modes", "train", "--batch_size", "2", "--output_dir", str(tmp_path)]
+    options += ["--text_lengths", "128", "--image_sizes", "224", "--document_lengths"]
     models.main([*options, "--minutes", "-1"])
     assert not list(tmp_path.iterdir())
     models.main(options)

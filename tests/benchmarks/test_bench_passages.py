@@ -9,8 +9,7 @@ import pytest
 import torch
 from hub_checkpoints import text_checkpoint
 from measure import read_rows
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from sentence_checkpoints import sentence_checkpoint
 from transformers import AutoModel
 
 
@@ -21,9 +20,8 @@ ANIMALS = ["lion", "owl", "wolf", "bear", "crane", "otter"]
 def bench(tmp_path, monkeypatch):
     """With a small encoder and a few documents."""
     module = import_module("bench_passages")
-    transformer = Transformer(str(text_checkpoint(tmp_path / "model", "LionModel", pooling="mean")))
-    modules = [transformer, Pooling(32, pooling_mode="mean"), Normalize()]
-    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(tmp_path / "lion-minilm-l6"))
+    checkpoint = text_checkpoint(tmp_path / "model", "LionModel", pooling="mean")
+    sentence_checkpoint(tmp_path / "lion-minilm-l6", checkpoint)
     passages = ["It sleeps in the shade of tall trees all day.", "It hunts at dawn, with its pride, in the grass."]
     text = "\n\n".join(f"{passage} {'It roars, and hunts at night. ' * 20}" for passage in passages * 3)
     documents = [module.sources.NamedText(f"the {animal}", text) for animal in ANIMALS]

@@ -45,15 +45,6 @@ def test_rotary_positions_carry_order():
         assert LionConfig(mixer_type=mixer_type, rope_parameters={}).position_embedding_type == "none"
 
 
-def test_other_defaults():
-    config = LionConfig()
-    assert (config.modality, config.mixer_type, config.model_type) == ("text", "selective", "lion")
-    assert (config.feature_map, config.normalization, config.attention_layer_norm) == ("relu", "sum", False)
-    assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == (768, 12, 12)
-    assert config.tie_word_embeddings and config.head_dim == 64 and config.patch_order == "raster"
-    assert config.is_encoder_decoder is False and config.use_return_dict
-
-
 @pytest.mark.parametrize("positions", ["table", "rotary", "none", "cyclic"])
 def test_the_length_is_limited_by_a_table_of_positions_alone(positions, tmp_path):
     fields = {"mixer_type": "lit" if positions == "table" else "selective"}

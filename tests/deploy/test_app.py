@@ -18,8 +18,7 @@ from hub_checkpoints import image_checkpoint, linear_checkpoint, text_checkpoint
 from PIL import Image
 from retrieval_lion import encoders
 from retrieval_lion.search import index
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from sentence_checkpoints import sentence_checkpoint
 from torch.testing import assert_close
 
 
@@ -33,17 +32,12 @@ def folders(tmp_path_factory):
     made = {}
     folder = tmp_path_factory.mktemp("app")
 
-    def encoder(path):
-        modules = [Transformer(str(text_checkpoint(folder / "plain", "LionModel"))), Pooling(32, pooling_mode="mean")]
-        SentenceTransformer(modules=[*modules, Normalize()], device="cpu").save(str(path))
-        return path
-
     makers = {
         "masked": lambda path: text_checkpoint(path, head_directions="alternate"),
         "table": lambda path: text_checkpoint(path, position_embedding_type="absolute"),
         "classifier": lambda path: text_checkpoint(path, "LionForSequenceClassification", **LABELS),
         "image": image_checkpoint,
-        "encoder": encoder,
+        "encoder": lambda path: sentence_checkpoint(path, text_checkpoint(folder / "plain", "LionModel")),
         "luna": lambda path: text_checkpoint(path, mixer_type="luna"),
         "hybrid": lambda path: text_checkpoint(path, layer_types=["full_attention", "linear_attention"]),
         "linear": linear_checkpoint,

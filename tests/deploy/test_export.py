@@ -21,8 +21,9 @@ from deploy_lion.export.export_checkpoint import quiet, write_onnx, write_openvi
 from hub_checkpoints import TEXTS, linear_checkpoint, linear_encoder, text_checkpoint
 from hub_upload_lion.checkpoint import load_model
 from onnx import numpy_helper
+from sentence_checkpoints import sentence_checkpoint
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Dense, Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import Dense, Pooling
 from torch.export import Dim
 
 from modeling_lion import (
@@ -298,10 +299,9 @@ def test_narrow_weights_leave_decays_and_maps_as_they_are(tmp_path, traced_once)
 def test_the_command_exports_an_encoder_of_sentence_transformers(tmp_path, capsys, traced_once):
     """Also the mixer without decays, and a table of positions."""
     fields = {"mixer_type": "lit", "position_embedding_type": "absolute"}
-    tokens = Transformer(str(text_checkpoint(tmp_path / "lion", "LionModel", **fields)))
-    encoder = SentenceTransformer(modules=[tokens, Pooling(32, pooling_mode="mean"), Dense(32, 8)], device="cpu")
-    encoder.save(str(tmp_path / "encoder"))
-    expected = encoder.encode(TEXTS)
+    tokens = text_checkpoint(tmp_path / "lion", "LionModel", **fields)
+    encoder = sentence_checkpoint(tmp_path / "encoder", tokens, Pooling(32), Dense(32, 8))
+    expected = SentenceTransformer(str(encoder), device="cpu").encode(TEXTS)
     for to in ("onnx", "openvino"):
         arguments = ["export", str(tmp_path / "encoder"), str(tmp_path / to), "--to", to, "--lengths", "40", "1000"]
         assert main(arguments) == 0
@@ -348,11 +348,11 @@ def test_an_encoder_saved_without_a_pooler(tmp_path, traced_once):
     ids = torch.randint(model.config.vocab_size, (2, 9))
     with torch.no_grad():
         torch.testing.assert_close(exported(ids).last_hidden_state, model(ids).last_hidden_state, atol=1e-5, rtol=0)
-    encoder = SentenceTransformer(modules=[Transformer(str(folder)), Pooling(32)], device="cpu")
-    encoder.save(str(tmp_path / "encoder"))
-    assert main(["export", str(tmp_path / "encoder"), str(tmp_path / "sentence"), "--lengths"]) == 0
+    encoder = sentence_checkpoint(tmp_path / "encoder", folder, Pooling(32))
+    assert main(["export", str(encoder), str(tmp_path / "sentence"), "--lengths"]) == 0
     served = SentenceTransformer(str(tmp_path / "sentence"), device="cpu", trust_remote_code=True)
-    torch.testing.assert_close(*(torch.tensor(x.encode(TEXTS)) for x in (served, encoder)), atol=1e-5, rtol=0)
+    expected = SentenceTransformer(str(encoder), device="cpu").encode(TEXTS)
+    torch.testing.assert_close(torch.tensor(served.encode(TEXTS)), torch.tensor(expected), atol=1e-5, rtol=0)
 
 
 def test_what_cannot_be_exported_is_refused_by_name(tmp_path):

@@ -16,7 +16,6 @@ from modeling_lion.mixers.import_mixers import import_mixers
 
 ROOT = Path(__file__).parents[2]
 FILES = [*(ROOT / "benchmarks" / "peers" / f"{name}.py" for name in ("gla", "neighbours"))]
-FILES += [ROOT / "tests" / "support" / "delta_sketch.py"]
 PAPER = ("arXiv", "afzal2025lion", "bibtex")
 ODD = """
 import torch
@@ -83,14 +82,7 @@ def checkpoint(folder: Path, file: Path, mixer: str, **fields) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("name", "kernels"),
-    [
-        ("my_gla", ["auto", "chunk", "rnn"]),
-        ("my_neighbours", ["auto"]),
-        ("my_delta_sketch", ["auto", "chunk", "rnn"]),
-    ],
-)
+@pytest.mark.parametrize(("name", "kernels"), [("my_gla", ["auto", "chunk", "rnn"]), ("my_neighbours", ["auto"])])
 def test_verify_compares_the_forms_that_a_mixer_brings(name, kernels, files, tmp_path, capsys):
     folder = checkpoint(tmp_path / "model", files(name), name)
     assert main(["verify", str(folder)]) == 1
@@ -138,7 +130,7 @@ def test_what_cannot_be_computed_in_float64_is_said(files, tmp_path, capsys):
     assert "cannot be computed in float64, with which all dtypes are compared (NotImpl" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["my_gla", "my_neighbours", "slow"])
+@pytest.mark.parametrize("name", ["my_gla", pytest.param("my_neighbours", marks=pytest.mark.slow), "slow"])
 def test_a_card_does_not_cite_the_paper_of_another_mixer(name, files, tmp_path, capsys):
     file = files("my_slow" if name == "slow" else name)
     folder = checkpoint(tmp_path / "model", file, name)
@@ -160,9 +152,9 @@ def test_a_card_does_not_cite_the_paper_of_another_mixer(name, files, tmp_path, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["my_gla", "my_delta_sketch"])
-def test_a_bundle_works_where_the_package_is_not(name, files, tmp_path, capsys):
-    folder, file = checkpoint(tmp_path / "model", files(name), name), files(name)
+def test_a_bundle_works_where_the_package_is_not(files, tmp_path, capsys):
+    name, file = "my_gla", files("my_gla")
+    folder = checkpoint(tmp_path / "model", file, name)
     bundle = tmp_path / "bundle"
     assert main(["bundle", str(folder), str(bundle), "--mixers", str(file), "--license", "mit"]) == 0
     loaded = load_in_clean_process(bundle)

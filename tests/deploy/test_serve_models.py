@@ -14,6 +14,7 @@ from hub_checkpoints import image_checkpoint, linear_checkpoint, text_checkpoint
 from hub_upload_lion import create_bundle
 from hub_upload_lion.sentence_modules import MODULES
 from peft import LoraConfig, PeftModel, get_peft_model
+from sentence_checkpoints import sentence_checkpoint
 from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, StaticEmbedding, Transformer
 from sentence_transformers.sparse_encoder.modules import SpladePooling
@@ -61,9 +62,7 @@ def plain_modernbert(folder):
 def lion_encoder(folder, **fields):
     torch.manual_seed(0)
     model = Transformer(str(text_checkpoint(folder / "model", "LionModel", **fields)), max_seq_length=100_000)
-    encoder = SentenceTransformer(modules=[model, Pooling(32, "cls"), Normalize()], device="cpu")
-    encoder.save(str(folder / "encoder"))
-    return folder / "encoder"
+    return sentence_checkpoint(folder / "encoder", model, Pooling(32, "cls"), Normalize())
 
 
 ENCODERS = {

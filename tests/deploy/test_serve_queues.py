@@ -165,7 +165,7 @@ def test_many_clients_at_once_are_answered_and_nothing_is_lost(caplog):
     slow.go.set()
     app = slow_app(slow, max_requests=20, timeout=1000)
     with caplog.at_level(logging.ERROR), TestClient(app) as client, ThreadPoolExecutor(100) as pool:
-        statuses = list(pool.map(lambda n: client.post("/embed", json=words(10)).status_code, range(1000)))
+        statuses = list(pool.map(lambda n: client.post("/embed", json=words(10)).status_code, range(300)))
         gc.collect()
     assert set(statuses) <= {200, 503} and statuses.count(200) == sum(map(len, slow.batches)) >= 20
     assert not app.state.service.short.jobs and caplog.records == []

@@ -99,6 +99,11 @@ TABLES = {
     ),
     "fewer cells than the header": ("a.csv", "text,label\na,x\nb\n", "line 3 has 1 cells, its header 2"),
     "two columns of one name": ("a.csv", "text,label,label\na,x,y\n", "two columns of one name in text, label, label"),
+    "semicolons": (
+        "a.csv",
+        "text;label\na;x\n",
+        "has one column, 'text;label': separate columns by commas, not by ';'",
+    ),
     "an open quote": ("a.csv", 'text,label\n"a,x\n', "a.csv line 2 cannot be read as csv: unexpected end"),
     "dates": ("a.jsonl", '{"text": "a", "day": "2024-01-02"}\n', {"day": ["2024-01-02"]}),
     "dates with times": ("a.jsonl", '{"day": "2024-01-02T03:04:05Z"}\n', {"day": ["2024-01-02T03:04:05Z"]}),
@@ -123,6 +128,12 @@ TABLES = {
         "a.jsonl, row 1, has half of a character .*ud800. behind",
     ),
     "both halves of a character": ("a.jsonl", '{"text": "\\ud83e\\udd81"}\n', {"text": ["\U0001f981"]}),
+    "nothing": ("a.txt", "", "a.txt is empty: give a file that has rows"),
+    "a header alone": ("a.csv", "text\n", "a.csv has no rows"),
+    "latin": ("a.txt", b"plain\n" * 9 + b"Gr\xf6\xdfe\n", r"not UTF-8 text \(line 10: byte 0xf6\).*-f windows-1252"),
+    "utf-16": ("a.txt", "plain\n".encode("utf-16") * 9, "line 1: byte 0xff.*-f utf-16"),
+    "no parquet": ("a.parquet", b"PAR1 noise", "a.parquet cannot be read as parquet"),
+    "an unknown type": ("a.doc", "words", "none of the known types: .txt, .json, .jsonl, .csv, .parquet"),
 }
 
 
@@ -132,9 +143,9 @@ def test_cells_stay_what_they_are(name, tmp_path):
     files = {"train": write(tmp_path / file, content)}
     if isinstance(expected, str):
         with pytest.raises(ValueError, match=expected):
-            module.load_files(files)
+            module.load_files(module.check_files(files))
         return
-    dataset = module.load_files(files)["train"]
+    dataset = module.load_files(module.check_files(files))["train"]
     assert {name: dataset[name][:] for name in expected} == expected
     if file.endswith(".csv"):
         rows = list(module.load_files(files, streaming=True)["train"])
@@ -196,6 +207,13 @@ REFUSED = {
         None,
         "no 'text' in row 2: fill it in",
     ),
+    "no label": ("a.jsonl", {"label": ["a", None, "b", "c"]}, None, "has no 'label' in row 2: fill it in"),
+    "no column of labels": (
+        "a.jsonl",
+        {"stars": [1, 2, 3, 4]},
+        None,
+        "a.jsonl has no column label, but text, stars: name the one of the labels by --label_column",
+    ),
     "numbers for texts": (
         "a.jsonl",
         {"n": [1, 2, 3, 4], "label": list("abab")},
@@ -206,7 +224,7 @@ REFUSED = {
         "a.csv",
         "title,body,label\nab,cd,x\nef,gh,y\n",
         None,
-        "2 columns of texts among title, body, label: name",
+        "2 columns of texts among title, body, label: name the one to read, or two for pairs, in --text_columns",
     ),
 }
 
@@ -247,16 +265,15 @@ def test_two_classes_of_one_name_are_refused_if_the_data_has_it():
         module.number_names({"crane": "row 1"}, ["crane", "cat", "crane"], "It")
 
 
-@pytest.mark.parametrize("name", ["train_sampling_strategy", "dataloader_drop_last"])
-def test_rows_stay_in_order(name, model, tmp_path):
+def test_rows_stay_in_order(model, tmp_path):
     """Whatever the training does with its rows, each prediction is of its own text."""
     texts = [" ".join(["lion"] * length + ["fine"]) for length in (9, 1, 40, 3, 30, 2, 20, 25, 12, 7, 33)]
     rows = {"text": texts, "label": ["a", "b"] * 5 + ["a"]}
     file = write(tmp_path / "a.jsonl", rows)
-    asked = {"train_sampling_strategy": "group_by_length", "dataloader_drop_last": "True"}
-    arguments = ["--train_file", file, "--validation_file", file, "--predict_file", file, "--max_steps", "2"]
+    arguments = ["--train_sampling_strategy", "group_by_length", "--dataloader_drop_last", "True"]
+    arguments += ["--train_file", file, "--validation_file", file, "--predict_file", file, "--max_steps", "2"]
     arguments += ["--do_train", "--do_eval", "--do_predict", "--per_device_eval_batch_size", "4"]
-    trainer = run_glue(model, tmp_path, *arguments, f"--{name}", asked[name])
+    trainer = run_glue(model, tmp_path, *arguments)
     labels, model = trainer.model.config.id2label, trainer.model.eval()
     found = predictions(tmp_path)
     assert [row["text"] for row in found] == texts and [row["given_label"] for row in found] == rows["label"]
@@ -267,7 +284,7 @@ def test_rows_stay_in_order(name, model, tmp_path):
         assert row["scores"] == pytest.approx(expected, abs=1e-5) and row["label"] == max(expected, key=expected.get)
     right = [row["label"] == row["given_label"] for row in found]
     assert results(tmp_path)["eval_accuracy"] == pytest.approx(np.mean(right))
-    assert trainer.args.train_sampling_strategy == (asked[name] if name.startswith("train") else "random")
+    assert trainer.args.train_sampling_strategy == "group_by_length"
 
 
 def test_arguments_that_leave_no_predictions_are_refused(model, tmp_path):
@@ -410,8 +427,11 @@ def test_correlations_that_are_not_defined_count_as_0(rows, model, tmp_path, cap
     assert "their correlation counts as 0" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("labels", [[0.5, 1.5, 2.5, 3.5], [["a"], ["a", "b"], [], ["b"]]], ids=["fractions", "lists"])
-@pytest.mark.parametrize("kind", ["lion", "bert"])
+@pytest.mark.parametrize(
+    ("kind", "labels"),
+    [("lion", [["a"], ["a", "b"], [], ["b"]]), ("bert", [0.5, 1.5, 2.5, 3.5])],
+    ids=["lion", "bert"],
+)
 def test_a_step_is_as_large_in_one_batch_as_in_several(kind, labels, model, tmp_path):
     """SGD without clipping shows the size of the gradients."""
     if kind == "bert":
@@ -484,14 +504,14 @@ def image_training(folder: Path, *more: str):
     return import_module("run_image_classification").main([*options, *more])
 
 
-@pytest.mark.parametrize("number", [1, 8])
-def test_an_unreadable_image_alone_in_its_batch_is_left_out(number, tmp_path, caplog):
+@pytest.mark.parametrize(("number", "content"), [(1, b""), (8, b"<html>not found</html>")])
+def test_an_unreadable_image_alone_in_its_batch_is_left_out(number, content, tmp_path, caplog):
     """Of 9 images in batches of 8; an evaluation counts the others, once each."""
     bright = Image.new("L", (8, 8), 250)
     names = {f"{'cat' if n % 2 else 'dog'}/{n}.png": GREY if n % 2 else bright for n in range(9)}
     for split in ("photos", "held_out"):
         photos(tmp_path / split, names)
-        (tmp_path / split / ("cat" if number % 2 else "dog") / f"{number}.png").write_bytes(b"no image")
+        (tmp_path / split / ("cat" if number % 2 else "dog") / f"{number}.png").write_bytes(content)
     more = ["--do_eval", "--validation_dir", str(tmp_path / "held_out"), "--per_device_eval_batch_size", "1"]
     trainer = image_training(tmp_path, "--per_device_train_batch_size", "1", *more)
     assert any(f"{number}.png cannot be read" in message for message in caplog.messages)
@@ -524,9 +544,7 @@ def arrow_table(path: Path, **columns: tuple) -> str:
 @pytest.mark.parametrize("kind", ["large_list", "string_view", "large_string"])
 def test_columns_of_other_types_of_arrow(kind, model, tmp_path):
     """Lists of polars, and the strings of newer pyarrow and DuckDB."""
-    text = {"string_view": pyarrow.string_view(), "list of views": pyarrow.string_view()}.get(
-        kind, pyarrow.large_string()
-    )
+    text = pyarrow.string_view() if kind == "string_view" else pyarrow.large_string()
     lists = {"large_list": pyarrow.large_list(text)}.get(kind, pyarrow.list_(text))
     load = import_module("training_lion.scripts.data_files").load_files
     file = arrow_table(tmp_path / "a.parquet", text=(TEXTS, text), label=([["a"], ["b"], [], ["a", "b"]], lists))
@@ -555,24 +573,16 @@ def test_half_of_a_character_is_named_with_its_row(script, model, tmp_path):
         import_module(script).main([*arguments, "--output_dir", str(tmp_path / "out")])
 
 
-def test_a_finished_training_says_so(model, tmp_path, capsys):
-    table = write(tmp_path / "a.csv", "text,label\na lion,good\na cat,bad\n")
-    args = ["--model_name_or_path", str(model), "--output_dir", str(tmp_path / "out"), *QUIET, "--do_train"]
-    args += ["--train_file", table, "--max_steps", "1", "--save_steps", "1", "--cache_dir", str(tmp_path / "cache")]
-    import_module("run_glue").main(args)
-    assert "Nothing was trained" not in capsys.readouterr().out
-    import_module("run_glue").main(args)
-    assert "checkpoint-1 has all 1 steps. For other data, change --output_dir" in capsys.readouterr().out
-
-
-def test_a_finished_training_changes_nothing(model, tmp_path):
+def test_a_finished_training_says_so_and_changes_nothing(model, tmp_path, capsys):
     """Neither the model, nor how long its texts may be, nor its scores."""
     table, out = write(tmp_path / "a.csv", "text,label\na lion,good\na cat,bad\n"), tmp_path / "out"
     args = ["--model_name_or_path", str(model), "--output_dir", str(out), *QUIET, "--do_train", "--train_file", table]
     args += ["--max_steps", "1", "--save_steps", "1", "--cache_dir", str(tmp_path / "cache")]
     import_module("run_glue").main([*args, "--max_seq_length", "16"])
     before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    assert "Nothing was trained" not in capsys.readouterr().out
     import_module("run_glue").main([*args, "--max_seq_length", "8"])
+    assert "checkpoint-1 has all 1 steps. For other data, change --output_dir" in capsys.readouterr().out
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
     # Nor is a model replaced that has no checkpoint any more.
     shutil.rmtree(out / "checkpoint-1")

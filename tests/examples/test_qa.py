@@ -3,7 +3,6 @@
 
 import json
 import random
-import shutil
 from importlib import import_module
 from pathlib import Path
 
@@ -143,18 +142,6 @@ def test_windows_find_the_answers_of_all_of_them(folder, tmp_path):
     module.main([*more, "--output_dir", str(tmp_path / "new"), "--cache_dir", str(tmp_path / "cache")])
     options = {"max_length": 24, "stride": 6, "truncation": "only_second", "return_overflowing_tokens": True}
     check_predictions(tmp_path / "new", model, tokenizer, 4, **options)
-
-
-@pytest.mark.slow
-def test_it_goes_on_from_its_last_checkpoint(folder, tmp_path):
-    module = import_module("run_qa")
-    more = ("--do_train", "--save_steps", "24")
-    whole = module.main(arguments(folder, tmp_path / "whole", *more)).model.state_dict()
-    shutil.copytree(tmp_path / "whole" / "checkpoint-24", tmp_path / "again" / "checkpoint-24")
-    (tmp_path / "again" / "checkpoint-36").mkdir()  # killed while it was written
-    again = module.main(arguments(folder, tmp_path / "again", *more, "--resume_from_checkpoint"))
-    assert again.state.global_step == 48
-    assert all(torch.equal(again.model.state_dict()[name], weight) for name, weight in whole.items())
 
 
 @pytest.mark.parametrize("limit", [None, 20], ids=["whole", "windows"])

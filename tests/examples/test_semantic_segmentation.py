@@ -96,18 +96,6 @@ def test_it_learns_and_its_masks_are_the_models(folder, tmp_path):
     assert metrics["eval_mean_iou"] == pytest.approx(np.mean(seen[0] / (seen[1] + seen[2] - seen[0])), abs=2e-3)
 
 
-@pytest.mark.slow
-def test_it_goes_on_from_its_last_checkpoint(folder, tmp_path):
-    module = import_module("run_semantic_segmentation")
-    more = ("--do_train", "--save_steps", "16")
-    whole = module.main(arguments(folder, tmp_path / "whole", *more)).model.state_dict()
-    shutil.copytree(tmp_path / "whole" / "checkpoint-16", tmp_path / "again" / "checkpoint-16")
-    (tmp_path / "again" / "checkpoint-24").mkdir()  # killed while it was written
-    again = module.main(arguments(folder, tmp_path / "again", *more, "--resume_from_checkpoint"))
-    assert again.state.global_step == 32
-    assert all(torch.equal(again.model.state_dict()[name], weight) for name, weight in whole.items())
-
-
 def test_a_step_is_as_large_in_one_batch_as_in_several(folder, tmp_path):
     """SGD without clipping shows the size of the gradients."""
     module, weights = import_module("run_semantic_segmentation"), {}

@@ -103,18 +103,6 @@ def test_it_learns_and_its_predictions_are_the_models(folder, tmp_path):
 
 
 @pytest.mark.slow
-def test_it_goes_on_from_its_last_checkpoint(folder, tmp_path):
-    module = import_module("run_token_classification")
-    more = ("--do_train", "--save_steps", "12")
-    whole = module.main(arguments(folder, tmp_path / "whole", *more)).model.state_dict()
-    shutil.copytree(tmp_path / "whole" / "checkpoint-12", tmp_path / "again" / "checkpoint-12")
-    (tmp_path / "again" / "checkpoint-18").mkdir()  # killed while it was written
-    again = module.main(arguments(folder, tmp_path / "again", *more, "--resume_from_checkpoint"))
-    assert again.state.global_step == 24
-    assert all(torch.equal(again.model.state_dict()[name], weight) for name, weight in whole.items())
-
-
-@pytest.mark.slow
 def test_evaluated_alone_the_model_says_what_the_labels_are(folder, tmp_path):
     """Numbers are those of its labels, and each word of a long text has one label."""
     module, out = import_module("run_token_classification"), tmp_path / "out"

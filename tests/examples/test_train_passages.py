@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 import torch
 from hub_checkpoints import text_checkpoint
+from sentence_checkpoints import sentence_checkpoint
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import Normalize
 from transformers import AutoModel, AutoTokenizer
 
 from modeling_lion import encode_passages
@@ -48,10 +49,8 @@ def example():
 @pytest.fixture
 def start(tmp_path):
     """The folder of a small encoder."""
-    transformer = Transformer(str(text_checkpoint(tmp_path / "model", "LionModel", pooling="mean")))
-    modules = [transformer, Pooling(32, pooling_mode="mean"), Normalize()]
-    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(tmp_path / "encoder"))
-    return str(tmp_path / "encoder")
+    checkpoint = text_checkpoint(tmp_path / "model", "LionModel", pooling="mean")
+    return str(sentence_checkpoint(tmp_path / "encoder", checkpoint))
 
 
 @pytest.fixture
@@ -227,7 +226,7 @@ def train(example, start, file, tmp_path):
 def test_training_finds_passages(train, start, reading):
     """Sentences say which passage of a document, and names which document."""
     before, _ = train("before", "--reading", reading, "--max_steps", "1", "--learning_rate", "0")
-    after, folder = train("after", "--reading", reading, "--max_steps", "80", "--teacher_name_or_path", start)
+    after, folder = train("after", "--reading", reading, "--max_steps", "40", "--teacher_name_or_path", start)
     assert before["eval_queries"] >= 8 and before["eval_candidates"] == 24
     assert after["eval_with_names"] > before["eval_with_names"] + 0.2
     served = SentenceTransformer(folder, device="cpu")

@@ -17,8 +17,9 @@ from hub_upload_lion.publish.bundle import open_bundle
 from hub_upload_lion.sentence_modules import check_embeddings, embed, encoder_class, sentence_files
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from sentence_checkpoints import sentence_checkpoint
 from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
-from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling
 
 
 pytestmark = pytest.mark.slow
@@ -32,12 +33,9 @@ def saved(tmp_path_factory):
     """A folder as SentenceTransformer saves it: pooling of the first token, a projection, normalization, prompts."""
     folder = tmp_path_factory.mktemp("sentence")
     torch.manual_seed(0)
-    tokens = Transformer(str(text_checkpoint(folder / "lion")))
-    modules = [tokens, Pooling(32, pooling_mode="cls"), Dense(32, 8), Normalize()]
-    encoder = SentenceTransformer(modules=modules, device="cpu", prompts={"query": "Where: "})
-    encoder.default_prompt_name = "query"
-    encoder.save(str(folder / "encoder"))
-    return folder / "encoder"
+    modules = [Pooling(32, pooling_mode="cls"), Dense(32, 8), Normalize()]
+    options = {"prompts": {"query": "Where: "}, "default_prompt_name": "query"}
+    return sentence_checkpoint(folder / "encoder", text_checkpoint(folder / "lion"), *modules, **options)
 
 
 @pytest.fixture(scope="module")

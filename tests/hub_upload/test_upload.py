@@ -18,8 +18,9 @@ from hub_upload_lion import UploadError, create_bundle, push_folder, upload_chec
 from hub_upload_lion.checkpoint import load_model
 from hub_upload_lion.publish import upload as upload_module
 from hub_upload_lion.publish.clean_process import HIDDEN, CleanLoad
+from sentence_checkpoints import sentence_checkpoint
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Dense, Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import Dense, Pooling
 from transformers import BertConfig, BertModel, Trainer, TrainingArguments
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
@@ -117,9 +118,9 @@ def test_saved_folders_and_an_encoder_load_elsewhere(hub, tmp_path, capsys, no_c
     arguments = TrainingArguments(str(tmp_path / "trained"), report_to="none", use_cpu=True)
     text = load_model(text_checkpoint(tmp_path / "text"))
     Trainer(text, arguments, processing_class=text_tokenizer()).save_model()
-    modules = [Transformer(str(tmp_path / "text")), Pooling(32, pooling_mode="cls"), Dense(32, 8)]
-    encoder = SentenceTransformer(modules=modules, device="cpu")
-    encoder.save(str(tmp_path / "encoder"))
+    modules = [Pooling(32, pooling_mode="cls"), Dense(32, 8)]
+    folder = sentence_checkpoint(tmp_path / "encoder", tmp_path / "text", *modules)
+    encoder = SentenceTransformer(str(folder), device="cpu")
     checked = []  # what it checks takes another process, in test_sentence_modules.py
     monkeypatch.setattr("hub_upload_lion.publish.bundle.check_embeddings", lambda *args: checked.append(args))
     assert main(["upload", str(tmp_path / "encoder"), "me/encoder", "--license", "mit"]) == 0
@@ -158,9 +159,9 @@ def test_an_encoder_on_the_hub_becomes_a_lion(tmp_path, monkeypatch):
     sizes = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 40}
     BertModel(BertConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(tmp_path / "bert")
     tokenizer.save_pretrained(tmp_path / "bert")
-    modules = [Transformer(str(tmp_path / "bert")), Pooling(24, pooling_mode="mean"), Dense(24, 8)]
-    encoder = SentenceTransformer(modules=modules, device="cpu")
-    encoder.save(str(tmp_path / "encoder"))
+    modules = [Pooling(24), Dense(24, 8)]
+    folder = sentence_checkpoint(tmp_path / "encoder", tmp_path / "bert", *modules)
+    encoder = SentenceTransformer(str(folder), device="cpu")
     files = local_files(tmp_path / "encoder") | {"pytorch_model.bin": b"a pickle", "onnx/model.onnx": b"a graph"}
     as_downloaded(files, "me/encoder", tmp_path / "cache")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))

@@ -41,10 +41,16 @@ def set_weight(folder, name, value):
 @pytest.mark.parametrize(
     "fields",
     [
-        {"mixer_type": "lit", "feature_map": "identity", "normalization": "none", "attention_layer_norm": True},
-        {"num_hidden_layers": 8, "norm_position": "pre", "feature_map": "elu", "rope_parameters": {}},
+        pytest.param(
+            {"mixer_type": "lit", "feature_map": "identity", "normalization": "none", "attention_layer_norm": True},
+            id="lit-identity",
+        ),
+        pytest.param(
+            {"num_hidden_layers": 8, "norm_position": "pre", "feature_map": "elu", "rope_parameters": {}},
+            id="deep",
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["lit-identity", "deep"],
 )
 def test_text_checkpoints_pass(tmp_path, fields):
     text_checkpoint(tmp_path / "text", **fields)

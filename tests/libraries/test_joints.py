@@ -621,9 +621,8 @@ def test_a_misspelt_name_of_attention_is_corrected(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("side", ["right"])
 @pytest.mark.parametrize("kind", ["BertModel", "BertForSequenceClassification"])
-def test_in_a_graph_a_text_does_not_depend_on_its_neighbours(kind, side, tmp_path, traced_once):
+def test_in_a_graph_a_text_does_not_depend_on_its_neighbours(kind, tmp_path, traced_once):
     """Short ones are exact, as in torch, also beside texts beyond `lion_exact_length`."""
     folder = linear_checkpoint(tmp_path / "model", kind)
     export_checkpoint(folder, tmp_path / "graph")
@@ -632,19 +631,16 @@ def test_in_a_graph_a_text_does_not_depend_on_its_neighbours(kind, side, tmp_pat
     rows = [torch.randint(5, 70, (length,)) for length in lengths]
     inputs = torch.zeros(2, len(rows), width, dtype=torch.int64)
     for (ids, mask), row in zip(inputs.transpose(0, 1), rows, strict=True):
-        columns = slice(len(row)) if side == "right" else slice(width - len(row), None)
-        ids[columns], mask[columns] = row, 1
+        ids[: len(row)], mask[: len(row)] = row, 1
     with torch.no_grad():
         together = graph(input_ids=inputs[0], attention_mask=inputs[1])[0]
         in_torch = model(input_ids=inputs[0], attention_mask=inputs[1])[0]
         for n, row in enumerate(rows):
-            columns = slice(len(row)) if side == "right" else slice(width - len(row), None)
-            of_row = (n, columns) if together.dim() == 3 else n
+            of_row = (n, slice(len(row))) if together.dim() == 3 else n
             assert abs(together[of_row] - in_torch[of_row]).max() < 1e-4, lengths[n]
-            if side == "right":  # positions of a table are those of the columns
-                alone = graph(input_ids=row[None])[0][0]
-                assert abs(together[of_row] - alone).max() < 1e-4, lengths[n]
-                assert abs(alone - model(input_ids=row[None])[0][0]).max() < 1e-4
+            alone = graph(input_ids=row[None])[0][0]
+            assert abs(together[of_row] - alone).max() < 1e-4, lengths[n]
+            assert abs(alone - model(input_ids=row[None])[0][0]).max() < 1e-4
         short = graph(input_ids=inputs[0][:2], attention_mask=inputs[1][:2])[0]
         first = slice(lengths[0] if together.dim() == 3 else None)  # padded tokens have any numbers
         assert short.shape[1:] == together.shape[1:] and abs(short[0] - together[0])[first].max() < 1e-4
@@ -673,17 +669,8 @@ def test_embed_and_search_say_how_many_tokens_were_not_read(template, tmp_path, 
     assert found == {"long": cut, "short": 0, "fits": 0}
     for query, lost in (("lion", cut + 2), ("lion " * 50, cut + 2 + 50 + 3 + 2 * (template == "both") - 16)):
         (texts / "long.txt").write_text("lion " * 40 + "." * (query != "lion"))  # named "long: ", and read anew
-        call = [
-            "search",
-            str(texts),
-            query,
-            "--model",
-            str(folder),
-            "--cache_dir",
-            str(tmp_path),
-            "--keep_minutes",
-            "0",
-        ]
+        call = ["search", str(texts), query, "--model", str(folder)]
+        call += ["--cache_dir", str(tmp_path), "--keep_minutes", "0"]
         assert cli.main(call) == 0
         said = capsys.readouterr().err
         assert "were not read" in said, said

@@ -140,17 +140,9 @@ def test_text_classification(save_text_model, mixer):
     assert len({answer[0]["score"] for answer in answers}) == len(TEXTS)
 
 
-def test_text_classification_of_pairs(save_text_model):
-    pipe = pipeline("text-classification", model=save_text_model(LionForSequenceClassification, "selective"))
-    pair = pipe({"text": TEXTS[0], "text_pair": TEXTS[1]})
-    swapped = pipe({"text": TEXTS[1], "text_pair": TEXTS[0]})
-    assert pair != swapped
-
-
-@pytest.mark.parametrize("mixer", MIXERS)
-def test_token_classification(save_text_model, mixer):
+def test_token_classification(save_text_model):
     labels = {0: "O", 1: "B-ANIMAL", 2: "I-ANIMAL"}
-    folder = save_text_model(LionForTokenClassification, mixer, id2label=labels)
+    folder = save_text_model(LionForTokenClassification, "selective", id2label=labels)
     answers = check("token-classification", folder, TEXTS, ignore_labels=[])
     for text, answer in zip(TEXTS, answers, strict=True):
         assert "".join(text[token["start"] : token["end"]] for token in answer) == text.replace(" ", "")
@@ -159,12 +151,11 @@ def test_token_classification(save_text_model, mixer):
         assert all(text[group["start"] : group["end"]].lower().split() for group in answer)
 
 
-@pytest.mark.parametrize("mixer", MIXERS)
-def test_zero_shot_classification(save_text_model, mixer):
+def test_zero_shot_classification(save_text_model):
     labels = ["contradiction", "neutral", "entailment"]
     folder = save_text_model(
         LionForSequenceClassification,
-        mixer,
+        "selective",
         id2label=dict(enumerate(labels)),
         label2id={label: i for i, label in enumerate(labels)},
     )
@@ -175,15 +166,14 @@ def test_zero_shot_classification(save_text_model, mixer):
         assert sum(answer["scores"]) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("mixer", MIXERS)
-def test_feature_extraction(save_text_model, tokenizer, mixer):
-    folder = save_text_model(LionModel, mixer)
+def test_feature_extraction(save_text_model, tokenizer):
+    folder = save_text_model(LionModel, "selective")
     pipe = pipeline("feature-extraction", model=folder)
     features = [pipe(text, return_tensors=True) for text in TEXTS]
     for text, feature in zip(TEXTS, features, strict=True):
         length = len(tokenizer(text)["input_ids"])
         assert feature.shape == (1, length, 32)
-    for kernel in KERNELS[mixer]:
+    for kernel in KERNELS["selective"]:
         pipe = pipeline("feature-extraction", model=folder, model_kwargs={"attn_implementation": kernel})
         for feature, batched in zip(features, pipe(TEXTS, batch_size=3, return_tensors=True), strict=True):
             # The pipeline hands out the padded positions of a batch too.
@@ -208,30 +198,12 @@ def test_image_classification(save_image_model, image_files, mixer, patch_order,
     assert_same(opened, answers[1])
 
 
-@pytest.mark.parametrize("mixer", MIXERS)
-def test_image_feature_extraction(save_image_model, image_files, mixer):
-    folder = save_image_model(LionModel, mixer, image_size=(16, 8))
+def test_image_feature_extraction(save_image_model, image_files):
+    folder = save_image_model(LionModel, "selective", image_size=(16, 8))
     answers = check("image-feature-extraction", folder, image_files)
     assert all(np.shape(answer) == (1, 1 + 4 * 2, 32) for answer in answers)
     pooled = check("image-feature-extraction", folder, image_files, pool=True)
     assert all(np.shape(answer) == (1, 32) for answer in pooled)
-
-
-def test_pipelines_take_a_kernel_by_default(save_text_model):
-    pipe = pipeline("text-classification", model=save_text_model(LionForSequenceClassification, "selective"))
-    assert pipe.model.config._attn_implementation == "auto"
-    assert pipe.tokenizer.__class__ is LionTokenizer
-
-
-def test_bfloat16(save_text_model):
-    folder = save_text_model(LionForSequenceClassification, "selective")
-    wide, narrow = (
-        pipeline("text-classification", model=folder, dtype=dtype)(TEXTS, batch_size=2, top_k=None)
-        for dtype in (torch.float32, torch.bfloat16)
-    )
-    for a, b in zip(wide, narrow, strict=True):
-        scores = [{choice["label"]: choice["score"] for choice in answer} for answer in (a, b)]
-        assert scores[0] == pytest.approx(scores[1], abs=0.1)
 
 
 def test_long_text_is_truncated(save_text_model):

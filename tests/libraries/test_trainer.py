@@ -141,7 +141,7 @@ def seeded(model_class, config):
     return model_class(config)
 
 
-@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("mixer", [*(pytest.param(x, marks=pytest.mark.slow) for x in MIXERS[:2]), MIXERS[2]])
 def test_text_classification(make_trainer, tmp_path, mixer):
     model = seeded(LionForSequenceClassification, text_config(mixer, pooling="mean"))
     before = weights(model)

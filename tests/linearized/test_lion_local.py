@@ -346,11 +346,6 @@ def test_parts_of_a_model():
     torch.testing.assert_close(call(), expected, atol=1e-5, rtol=1e-4)
 
 
-def test_other_models_are_as_they_were():
-    config = BertConfig(**{name: value for name, value in SIZES.items() if name != "bos_token_id"})
-    assert AutoModel.from_config(config).config._attn_implementation == "sdpa"
-
-
 @pytest.fixture
 def folder(tmp_path) -> str:
     """A saved ModernBERT for masked words, with a tokenizer."""

@@ -1,8 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """The mixer "delta" (SPEC §14): what it computes in a model, what its configuration takes, and its parts."""
 
-from importlib import import_module
-
 import pytest
 import torch
 from conftest import TINY, TINY_IMAGE
@@ -10,7 +8,7 @@ from delta_rule import delta_rule
 from huggingface_hub.errors import StrictDataclassError
 from torch.nn import functional as F
 
-from configuration_lion import LionConfig, lion_preset, registry
+from configuration_lion import LionConfig, lion_preset
 from modeling_lion import LionModel
 from modeling_lion.mixers.delta import plain_unit_length, unit_length
 from modeling_lion.sequence.layout import Layout
@@ -108,31 +106,6 @@ def test_beta_is_at_most_2(largest):
 
 def test_softmax_layers_do_not_ask_for_its_fields():
     LionConfig(**TINY, mixer_type="delta", layer_types=["full_attention"] * 2, head_directions="both", conv_kernel=0)
-
-
-def test_there_is_no_report_of_a_mask():
-    with pytest.raises(ValueError, match="only linear attention that `lion_attention` computes has a decay mask"):
-        LionModel(LionConfig(**TINY, mixer_type="delta")).attention_report([0], input_ids=torch.tensor([[1, 2]]))
-
-
-def test_the_sketch_from_outside_computes_the_same():
-    """With the same weights (tests/support/delta_sketch.py), padded or packed; its vectors have length 1 exactly."""
-    ids, real = torch.randint(1, 40, (2, 20)), torch.ones(2, 20, dtype=torch.bool)
-    real[0, 5:9] = False
-    positions = torch.arange(10).repeat(2)[None].expand(2, -1)
-    before = dict(registry.MIXERS), dict(registry.FEATURE_MAPS)
-    import_module("delta_sketch")
-    try:
-        models = [LionModel(LionConfig(**TINY, mixer_type=name)).double().eval() for name in ("delta", "delta_sketch")]
-        models[1].load_state_dict(models[0].state_dict())
-        for inputs in ({"attention_mask": real}, {"position_ids": positions}):
-            found = [model(ids, **inputs).last_hidden_state[real] for model in models]
-            torch.testing.assert_close(*found, rtol=1e-3, atol=1e-4)
-            assert not torch.equal(*found)
-    finally:
-        for known, old in zip((registry.MIXERS, registry.FEATURE_MAPS), before, strict=True):
-            known.clear()
-            known.update(old)
 
 
 def test_length_1(equal):

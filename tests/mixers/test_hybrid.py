@@ -4,6 +4,7 @@
 import pytest
 import torch
 from conftest import TINY, TINY_IMAGE
+from fuzzing import ModelProblem
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
@@ -106,25 +107,16 @@ def test_the_librarys_functions_are_told_the_window(monkeypatch, equal):
     assert no_mask is None and no_window is None
 
 
-@pytest.mark.parametrize("packs", [False, True])
-def test_rotary_positions_by_type(packs, equal):
+@pytest.mark.parametrize("layout", ["left", "packed"])
+def test_rotary_positions_by_type(layout):
     """Each type has its own; in packed rows every sequence counts from 0."""
-    model = make_model(rope_parameters=ROPE)
-    rows = [torch.randint(1, 40, (1, n)) for n in (7, 1, 12)]
-    alone = torch.cat([model(row).last_hidden_state for row in rows], dim=1)
+    model, row = make_model(rope_parameters=ROPE), torch.randint(1, 40, (1, 12))
     other = make_model(rope_parameters=ROPE | {SLIDING: {"rope_theta": 51.0}})
     other.load_state_dict(model.state_dict())
-    assert not torch.allclose(other(rows[2]).last_hidden_state, alone[:, 8:])
-    if packs:
-        borders = torch.tensor([0, 7, 8, 20])
-        equal(model(torch.cat(rows, dim=1), cu_seq_lens_q=borders).last_hidden_state, alone)
-    else:
-        padded = torch.zeros(2, 12, dtype=torch.long)
-        padded[0, 5:], padded[1] = rows[0], rows[2]
-        mask = torch.ones(2, 12)
-        mask[0, :5] = 0
-        states = model(padded, attention_mask=mask).last_hidden_state
-        equal(torch.cat((states[:1, 5:], states[1:]), dim=1), torch.cat((alone[:, :7], alone[:, 8:]), dim=1))
+    assert not torch.allclose(other(row).last_hidden_state, model(row).last_hidden_state)
+    fields = {"mixer_type": "selective", "layer_types": PATTERN, "num_hidden_layers": 3, "sliding_window": 5}
+    fields |= {"rope_parameters": ROPE}
+    ModelProblem(fields, "auto", [7, 1, 12], layout, 0.0, borders_given=True, autocast=False, seed=0).check()
 
 
 @pytest.mark.parametrize("padding", [slice(0, 0), slice(0, 30), slice(70, None)])

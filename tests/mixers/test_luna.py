@@ -3,8 +3,6 @@
 
 import pytest
 import torch
-from hub_checkpoints import text_checkpoint
-from hub_upload_lion import verify_checkpoint
 
 
 ACTIVATIONS = {
@@ -111,16 +109,14 @@ def test_work_is_linear_in_the_length(find_case):
     assert shapes == [(5, 300), (300, 5)] * 2
 
 
-def test_other_attention_functions_are_refused(find_case):
+def test_layers_on_several_devices_share_the_memory(find_case, tmp_path):
     case = find_case("LionModel", "text")
-    for name in ("flash_attention_2", "flex_attention"):
-        with pytest.raises((ValueError, ImportError), match="'luna'|FlashAttention2"):
-            case.model("luna", name)
-    with pytest.raises(ValueError, match="'chunk'.*linear attention.*'luna'"):
-        case.model("luna", "chunk")
-
-
-def test_a_checkpoint_is_verified_with_what_computes_it(tmp_path):
-    folder = text_checkpoint(tmp_path / "luna", mixer_type="luna", luna_activation="elu")
-    result = verify_checkpoint(folder)
-    assert result.passed and {e.kernel for e in result.errors} == {"sdpa"} and not result.numerics.heads
+    model = case.model("luna")
+    inputs = case.inputs(model.config)
+    expected = model(**inputs).last_hidden_state
+    model.save_pretrained(tmp_path / "model")
+    devices = {name: "cpu" for name, _ in model.named_children()} | {"layers.0": "cpu", "layers.1": "disk"}
+    del devices["layers"]
+    options = {"device_map": devices, "offload_folder": str(tmp_path / "offload"), "dtype": model.dtype}
+    loaded = case.model_class.from_pretrained(tmp_path / "model", **options).eval()
+    assert torch.equal(loaded(**inputs).last_hidden_state, expected)

@@ -4,6 +4,7 @@
 import pytest
 import torch
 from conftest import TINY_IMAGE
+from fuzzing import ModelProblem
 from torch._subclasses import FakeTensorMode
 from torch.nn import functional as F
 
@@ -236,53 +237,18 @@ def test_patches_are_mixed_without_a_cls_token(use_cls_token, lengths, equal):
 
 @pytest.mark.axes(
     linear_mixer=[*LINEAR_MIXERS, "delta"],
-    kernel=["eager", "chunk", "rnn"],
+    kernel=["chunk", "rnn"],
     conv_kernel=[3, 7],
     head_directions=["both", "alternate"],
+    layout=["left", "right", "interior", "packed", "packed and padded"],
+    borders_given=[False, True],
 )
 def test_padded_or_packed_sequences_equal_single_ones(
-    linear_mixer, kernel, conv_kernel, head_directions, find_case, equal
+    linear_mixer, kernel, conv_kernel, head_directions, layout, borders_given
 ):
-    fields = {"conv_kernel": conv_kernel, "head_directions": head_directions}
-    if linear_mixer == "delta":
-        fields["head_directions"] = "alternate"
-    model = find_case("LionForMaskedLM").model(linear_mixer, kernel, **fields)
-    sequences = [torch.randint(1, 40, (1, n)) for n in (4, 1, 7, 2)]
-    weights = [torch.randn(1, x.shape[1], 40, dtype=torch.float64) for x in sequences]
-
-    def results(runs) -> dict[str, torch.Tensor]:
-        model.zero_grad()
-        logits = torch.cat([model(**inputs).logits[is_real] for inputs, is_real in runs])
-        (logits * torch.cat(weights, dim=1)[0]).sum().backward()
-        return {"logits": logits.detach()} | {name: p.grad.clone() for name, p in model.named_parameters()}
-
-    expected = results([({"input_ids": x}, torch.ones_like(x).bool()) for x in sequences])
-    assert all((grad != 0).any() for name, grad in expected.items() if "_conv" in name)
-    layouts = {}
-    for side in ("left", "right", "both", "between"):
-        ids, mask = torch.randint(1, 40, (5, 11)), torch.zeros(5, 11, dtype=torch.long)  # the last row is all padding
-        for row, x in enumerate(sequences):
-            start = {"left": 11 - x.shape[1], "right": 0, "both": 2}.get(side)
-            places = torch.randperm(11)[: x.shape[1]].sort().values
-            if start is not None:
-                places = torch.arange(start, start + x.shape[1])
-            ids[row, places], mask[row, places] = x[0], 1
-        layouts[side] = {"input_ids": ids, "attention_mask": mask}, mask.bool()
-    packed = torch.cat(sequences, dim=1)
-    everything = torch.ones_like(packed).bool()
-    layouts["packed"] = {"input_ids": packed, "cu_seq_lens_q": torch.tensor([0, 4, 5, 12, 14])}, everything
-    position_ids = torch.cat([torch.arange(x.shape[1]) for x in sequences])[None]
-    layouts["positions"] = {"input_ids": packed, "position_ids": position_ids}, everything
-    # Packed, with padded tokens in every sequence.
-    ids, mask, borders = torch.randint(1, 40, (1, 21)), torch.zeros(1, 21, dtype=torch.long), [0, 6, 8, 18, 21]
-    for first, end, x in zip(borders, borders[1:], sequences, strict=False):
-        places = first + torch.randperm(end - first)[: x.shape[1]].sort().values
-        ids[0, places], mask[0, places] = x[0], 1
-    inputs = {"input_ids": ids, "attention_mask": mask, "cu_seq_lens_q": torch.tensor(borders)}
-    layouts["packed and padded"] = inputs, mask.bool()
-    for layout, run in layouts.items():
-        for name, value in results([run]).items():
-            equal(value, expected[name], f"{layout} {name}")
+    directions = "alternate" if linear_mixer == "delta" else head_directions
+    fields = {"mixer_type": linear_mixer, "conv_kernel": conv_kernel, "head_directions": directions}
+    ModelProblem(fields, kernel, [4, 1, 7, 2], layout, 0.0, borders_given, autocast=False, seed=0).check()
 
 
 def without_padding(model, inputs: dict, mask: torch.Tensor) -> torch.Tensor:

@@ -66,26 +66,14 @@ def check(number: str, place: str) -> str | None:
 
 
 def test_figures_are_those_of_the_tables():
-    wrong = []
+    wrong, count = [], 0
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         found = figures(text)
+        count += len(found)
         assert text.count("<!-- = ") == len(found), page  # each stands behind a number
         wrong += [(page.name, what) for number, place in found if (what := check(number, place))]
-    assert wrong == []
-
-
-def test_there_are_figures():
-    assert sum(len(figures(page.read_text(encoding="utf-8"))) for page in PAGES) >= 40
-
-
-def test_wrong_figures_are_found():
-    """The check itself: another number, another row, a number that only begins like that of the cell."""
-    place = "published; LION-D♮; ImageNet top-1, base size, %"
-    assert check("80.2", place) is None
-    for number in ("80.3", "80", "0.2"):
-        assert "the table 80.2" in check(number, place)
-    assert check("80.2", place.replace("LION-D♮", "LION-X")).endswith("0 cells")
+    assert wrong == [] and count >= 40
 
 
 def prose(text: str) -> str:

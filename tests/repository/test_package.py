@@ -3,7 +3,6 @@
 
 import ast
 import doctest
-import inspect
 import json
 import os
 import re
@@ -228,20 +227,6 @@ def test_public_names_are_on_the_reference_pages():
     pages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "reference").glob("*.md"))
     shown = set(re.findall(r"^::: [\w.]+\.(\w+)$", pages, flags=re.MULTILINE))
     assert {name.split(".")[-1] for name, value in public_objects() if callable(value)} <= shown
-
-
-def test_public_names_are_documented():
-    for name, value in public_objects():
-        if not callable(value):
-            continue
-        assert value.__doc__, name
-        assert "None Model" not in value.__doc__ and "None transformer" not in value.__doc__, name
-        own = [x for x in vars(value).items() if not x[0].startswith("_")] if inspect.isclass(value) else []
-        functions = [(n, f) for n, f in own if inspect.isfunction(f) and f.__module__.split(".")[0] in PACKAGES]
-        # What is inherited is described where it comes from; validators are called by transformers.
-        inherited = {n for n, _ in own if any(hasattr(base, n) for base in value.__mro__[1:])} if own else set()
-        missing = [n for n, f in functions if not f.__doc__ and n not in inherited and not n.startswith("validate_")]
-        assert missing == [], name
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from conftest import assert_equal
 
 from modeling_lion import LionConfig, LionForMaskedLM, LionModel
 from modeling_lion.sequence import tiles
-from modeling_lion.sequence.conv_borders import ConvBorders
 
 
 SIZES = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 48}
@@ -192,27 +191,3 @@ def test_short_texts_and_few_tokens_have_no_tiles():
     with torch.no_grad():
         model(**make_inputs("whole"))
     assert seen == [2 * LENGTH]
-
-
-@pytest.mark.parametrize("shape", [(1, 1), (1, 65), (5, 3), (3, 200), (7, 64)])
-def test_every_token_is_in_one_tile(shape, small_tiles):
-    for tile_tokens in (1, 3, 7, 64):
-        small_tiles(tile_tokens)
-        count = torch.zeros(shape)
-        for tile in tiles.cut_into_tiles(*shape):
-            part = tile.of(count) if shape[0] > 1 else count[:, tile.first : tile.end]
-            assert part.numel() <= tile_tokens
-            part += 1
-        assert (count == 1).all(), tile_tokens
-
-
-def test_borders_of_a_tile():
-    config = LionConfig(**SIZES, conv_kernel=5)
-    x, weight = torch.randn(2, 30, 8, dtype=torch.float64), torch.randn(8, 1, 5, dtype=torch.float64)
-    taps = ConvBorders.of(config, x, torch.tensor([0, 7, 9, 20, 30]))
-    expected = torch.zeros_like(x).index_add_(1, taps.tokens, taps.convolve(x, weight))
-    for first, end in ((0, 12), (5, 20), (18, 30)):
-        some = taps.between(first, end)
-        found = torch.zeros_like(x[:, first:end]).index_add_(1, some.tokens, some.convolve(x[:, first:end], weight))
-        inner = slice(2 if first else 0, end - first - (2 if end < 30 else 0))
-        assert_equal(found[:, inner], expected[:, first:end][:, inner])

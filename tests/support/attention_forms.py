@@ -34,6 +34,36 @@ EVERY_FORM = {**FORMS, "naive": naive}
 auto = form_of("auto")
 
 
+def weights_of_loss(output: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    """The same numbers for every dtype of the computation, rounded to that of the inputs."""
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(output.shape, generator=generator, dtype=torch.float64).to(source.dtype).to(output.dtype)
+
+
+def outputs_and_gradients(form, *inputs, dtype=None, autocast=False, **options) -> list[torch.Tensor]:
+    """The output of a form and the gradients of all inputs that are not `None`; with `dtype`, computed in it."""
+    value = inputs[2]
+    inputs = [x.detach().to(dtype or x.dtype).requires_grad_() for x in inputs if x is not None]
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        output = form(*inputs, **options)
+    output = output[0] if isinstance(output, tuple) else output
+    if output.requires_grad:  # not if there is nothing but padding
+        output.backward(weights_of_loss(output, value))
+    # A sequence of one token does not decay, and its decay may have no gradient at all.
+    return [output.detach(), *(torch.zeros_like(x) if x.grad is None else x.grad for x in inputs)]
+
+
+# Which of 40 tokens are real.
+PADDINGS = {
+    "left": [False] * 7 + [True] * 33,
+    "right": [True] * 33 + [False] * 7,
+    "interior": [True, False, False, True] * 10,
+    "mixed": [False, True] + [False] * 20 + [True] * 18,
+    "all": [False] * 40,
+    "none": [True] * 40,
+}
+
+
 def our_frames() -> int:
     """How many functions of modeling_lion/ are being called at the moment."""
     folder, frame, count = str(Path(modeling_lion.__file__).parent), sys._getframe(1), 0

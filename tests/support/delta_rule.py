@@ -1,11 +1,14 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """SPEC §14 token by token, and inputs for it."""
 
+from functools import partial
+
 import torch
 from attention_forms import extreme_decays
 from torch.nn import functional as F
 
 from modeling_lion.attention.decay_mask import LogDecay
+from modeling_lion.attention.delta import delta_attention
 from modeling_lion.attention.numerics import accumulation_dtype
 
 
@@ -79,3 +82,8 @@ def with_tensors(attention):
         return attention(query, key, value, LogDecay(forward, backward), beta, **options)[0]
 
     return form
+
+
+DELTA_FORMS = {
+    name: with_tensors(partial(delta_attention, form=name)) for name in ("eager", "parallel", "chunk", "rnn")
+}

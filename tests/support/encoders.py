@@ -26,7 +26,6 @@ SIZES = {
     "intermediate_size": 24,
     "initializer_range": 0.3,
 }
-DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 TEXT = SIZES | {
     "vocab_size": 40,
     "max_position_embeddings": 64,
@@ -35,6 +34,7 @@ TEXT = SIZES | {
     "eos_token_id": 2,
 }
 GROUPED = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4}
+LOCAL = {"num_hidden_layers": 3, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
 IMAGE = SIZES | {"image_size": 12, "patch_size": 3}
 # Layers without positions in the waveform, which a text beside longer ones would see.
 WAVE = SIZES | {
@@ -76,6 +76,7 @@ SPEECH = {  # encoders of encoder-decoder models
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+XLNET = {"vocab_size": 40, "d_model": 16, "n_head": 2, "d_inner": 24}
 T5 = TEXT | {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2}
 SWIN = {"image_size": 32, "patch_size": 4, "embed_dim": 8, "depths": [1, 1], "num_heads": [1, 2], "window_size": 4}
 VIDEO = SIZES | {"image_size": 8, "patch_size": 4, "num_frames": 4}
@@ -234,25 +235,36 @@ class Encoder:
         }
 
 
+# Models whose fields are all those of their kind.
+OF_TEXT = """
+    BertModel BertGenerationEncoder CamembertModel ChineseCLIPTextModel ClapTextModel Data2VecTextModel
+    DistilBertModel DPRQuestionEncoder ErnieModel EsmcModel GteModel JinaEmbeddingsV3Model LayoutLMModel
+    NomicBertModel RobertaModel RobertaPreLayerNormModel SiglipTextModel Siglip2TextModel SplinterModel
+    XLMRobertaModel XLMRobertaXLModel
+"""
+OF_IMAGES = """
+    Aimv2VisionModel AltCLIPVisionModel BeitModel Blip2VisionModel ChineseCLIPVisionModel CLIPVisionModel
+    DeiTModel Dinov2Model Dinov2WithRegistersModel DINOv3ViTModel DPTModel GitVisionModel IJepaModel
+    InstructBlipVisionModel JanusVisionModel MetaClip2VisionModel MLCDVisionModel Owlv2VisionModel
+    OwlViTVisionModel PixioModel PixtralVisionModel RadioModel Sapiens2Model SiglipVisionModel Tipsv2VisionModel
+    ViTModel ViTMSNModel
+"""
+OF_SPEECH = """
+    Data2VecAudioModel HubertModel UniSpeechModel UniSpeechSatModel Wav2Vec2Model
+"""
 ENCODERS = [
+    *(Encoder(name, TEXT) for name in OF_TEXT.split()),
+    *(Encoder(name, IMAGE, image) for name in OF_IMAGES.split()),
+    *(Encoder(name, WAVE, wave) for name in OF_SPEECH.split()),
     Encoder("AlbertModel", TEXT | {"embedding_size": 8}),
     Encoder("AltCLIPTextModel", TEXT | {"project_dim": 8}),
-    Encoder("BertModel", TEXT),
-    Encoder("BertGenerationEncoder", TEXT),
-    Encoder("CamembertModel", TEXT),
-    Encoder("ChineseCLIPTextModel", TEXT),
-    Encoder("ClapTextModel", TEXT),
-    Encoder("Data2VecTextModel", TEXT),
-    Encoder("DistilBertModel", TEXT),
-    Encoder("DPRQuestionEncoder", TEXT),
     Encoder("ElectraModel", TEXT | {"embedding_size": 8}),
     Encoder(
         "EmbeddingGemma2TextModel",
         TEXT
         | GROUPED
+        | LOCAL
         | {
-            "num_hidden_layers": 3,
-            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
             "sliding_window": 3,
             "global_head_dim": 8,
             "num_global_key_value_heads": 1,
@@ -260,13 +272,8 @@ ENCODERS = [
             "embedding_dim": 16,
         },
     ),
-    Encoder("ErnieModel", TEXT),
     Encoder("EsmModel", TEXT | {"mask_token_id": 3, "position_embedding_type": "rotary", "token_dropout": False}),
-    Encoder("EsmcModel", TEXT),
     Encoder("EuroBertModel", TEXT | GROUPED),
-    Encoder("GteModel", TEXT),
-    Encoder("JinaEmbeddingsV3Model", TEXT),
-    Encoder("LayoutLMModel", TEXT),
     Encoder("MarkupLMModel", TEXT | {"max_depth": 3, "xpath_unit_hidden_size": 4}),
     Encoder(
         "MobileBertModel",
@@ -294,113 +301,50 @@ ENCODERS = [
         "NeoMMEModel",
         TEXT
         | GROUPED
+        | LOCAL
         | {
-            "num_hidden_layers": 3,
             "head_dim": 16,
             "embedding_rank": 8,
-            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
             "per_layer_config": {0: {"sliding_window": 3}, 1: {"sliding_window": None}, 2: {"sliding_window": 3}},
         },
     ),
-    Encoder("NomicBertModel", TEXT),
-    Encoder("RobertaModel", TEXT),
-    Encoder("RobertaPreLayerNormModel", TEXT),
     Encoder(
         "RoCBertModel",
         TEXT
-        | {
-            "pronunciation_embed_dim": 8,
-            "pronunciation_vocab_size": 40,
-            "shape_embed_dim": 8,
-            "shape_vocab_size": 40,
-        },
+        | {"pronunciation_embed_dim": 8, "pronunciation_vocab_size": 40}
+        | {"shape_embed_dim": 8, "shape_vocab_size": 40},
     ),
-    Encoder("SiglipTextModel", TEXT),
-    Encoder("Siglip2TextModel", TEXT),
-    Encoder("SplinterModel", TEXT),
     Encoder(
         "UltrabertModel",
-        TEXT
-        | GROUPED
-        | {
-            "num_hidden_layers": 3,
-            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
-            "sliding_window": 3,
-        },
+        TEXT | GROUPED | LOCAL | {"sliding_window": 3},
     ),
-    Encoder("XLMRobertaModel", TEXT),
-    Encoder("XLMRobertaXLModel", TEXT),
     Encoder("XmodModel", TEXT | {"languages": ["en_XX"], "default_language": "en_XX"}),
     Encoder("bart.modeling_bart.BartEncoder", SPEECH),
     Encoder("mbart.modeling_mbart.MBartEncoder", SPEECH),
     Encoder("m2m_100.modeling_m2m_100.M2M100Encoder", SPEECH),
     Encoder("marian.modeling_marian.MarianEncoder", SPEECH),
     Encoder("pegasus.modeling_pegasus.PegasusEncoder", SPEECH),
-    Encoder("Aimv2VisionModel", IMAGE, image),
-    Encoder("AltCLIPVisionModel", IMAGE, image),
-    Encoder("BeitModel", IMAGE, image),
-    Encoder("Blip2VisionModel", IMAGE, image),
-    Encoder("ChineseCLIPVisionModel", IMAGE, image),
-    Encoder("CLIPVisionModel", IMAGE, image),
-    Encoder("DeiTModel", IMAGE, image),
-    Encoder("Dinov2Model", IMAGE, image),
-    Encoder("Dinov2WithRegistersModel", IMAGE, image),
-    Encoder("DINOv3ViTModel", IMAGE, image),
-    Encoder("DPTModel", IMAGE, image),
-    Encoder("GitVisionModel", IMAGE, image),
-    Encoder("IJepaModel", IMAGE, image),
-    Encoder("InstructBlipVisionModel", IMAGE, image),
     Encoder("InternVLVisionModel", IMAGE | {"image_size": (12, 12), "patch_size": (3, 3)}, image),
-    Encoder("JanusVisionModel", IMAGE, image),
-    Encoder("MetaClip2VisionModel", IMAGE, image),
-    Encoder("MLCDVisionModel", IMAGE, image),
-    Encoder("Owlv2VisionModel", IMAGE, image),
-    Encoder("OwlViTVisionModel", IMAGE, image),
-    Encoder("PixioModel", IMAGE, image),
-    Encoder("PixtralVisionModel", IMAGE, image),
-    Encoder("RadioModel", IMAGE, image),
     Encoder("Sam3ViTModel", IMAGE | {"pretrain_image_size": 12, "window_size": 0}, image),
-    Encoder("Sapiens2Model", IMAGE, image),
-    Encoder("SiglipVisionModel", IMAGE, image),
     Encoder("Siglip2VisionModel", IMAGE | {"num_patches": 16}, patches, needs_example=True),
-    Encoder("Tipsv2VisionModel", IMAGE, image),
     Encoder("VitPoseBackbone", IMAGE | {"image_size": (24, 24), "patch_size": (6, 6)}, image),
-    Encoder("ViTModel", IMAGE, image),
     Encoder("ViTMAEModel", IMAGE | {"mask_ratio": 0.0}, image_and_noise),
-    Encoder("ViTMSNModel", IMAGE, image),
     Encoder("YolosModel", IMAGE | {"image_size": [12, 12], "num_detection_tokens": 3}, image),
     Encoder("SiglipModel", {"text_config": TEXT, "vision_config": IMAGE}, image_and_text),
-    Encoder("VideoMAEModel", VIDEO, video),
     Encoder("VivitModel", VIDEO | {"tubelet_size": (2, 4, 4)}, video),
     Encoder(
         "VJEPA2Model",
         SIZES
         | {"crop_size": 8, "patch_size": 4, "frames_per_clip": 4}
-        | {
-            "pred_num_hidden_layers": 1,
-            "pred_hidden_size": 24,
-            "pred_num_attention_heads": 2,
-        },
+        | {"pred_num_hidden_layers": 1, "pred_hidden_size": 24, "pred_num_attention_heads": 2},
         video_of_vjepa,
     ),
     Encoder(
         "ASTModel",
-        SIZES
-        | {
-            "patch_size": 3,
-            "max_length": 12,
-            "num_mel_bins": 6,
-            "frequency_stride": 3,
-            "time_stride": 3,
-        },
+        SIZES | {"patch_size": 3, "max_length": 12, "num_mel_bins": 6, "frequency_stride": 3, "time_stride": 3},
         spectrogram,
     ),
-    Encoder("Data2VecAudioModel", WAVE, wave),
-    Encoder("HubertModel", WAVE, wave),
     Encoder("SEWModel", WAVE | {"squeeze_factor": 1}, wave),
-    Encoder("UniSpeechModel", WAVE, wave),
-    Encoder("UniSpeechSatModel", WAVE, wave),
-    Encoder("Wav2Vec2Model", WAVE, wave),
     Encoder(
         "moonshine.modeling_moonshine.MoonshineEncoder",
         TEXT
@@ -411,7 +355,6 @@ ENCODERS = [
         },
         long_wave,
     ),
-    Encoder("Qwen2AudioEncoder", SPEECH, whisper_features),
     Encoder("VoxtralEncoder", SIZES | {"num_mel_bins": 6, "max_source_positions": 20}, whisper_features),
     Encoder("whisper.modeling_whisper.WhisperEncoder", SPEECH, whisper_features),
     Encoder(
@@ -428,45 +371,23 @@ ENCODERS = [
         },
         series,
     ),
+    Encoder("VideoMAEModel", VIDEO, video),
+    Encoder("Qwen2AudioEncoder", SPEECH, whisper_features),
 ]
 
 NOT_CALLED = "does not call transformers' attention interface"
 BIAS = "adds a bias to its scores"
 CAUSAL = "is causal"
 CAPPED = "has a soft cap or sinks"
+NEVER_CALLING = """
+    BigBird Canine ConvBert Deberta DebertaV2 Flaubert FNet IBert MegatronBert MPNet Nystromformer RemBert
+    RoFormer Tapas VisualBert XLM Yoso
+"""
 REFUSED = [
-    *(
-        Encoder(f"{name}Model", TEXT, why_refused=NOT_CALLED)
-        for name in (
-            "BigBird",
-            "Canine",
-            "ConvBert",
-            "Deberta",
-            "DebertaV2",
-            "Flaubert",
-            "FNet",
-            "IBert",
-            "MegatronBert",
-            "MPNet",
-            "Nystromformer",
-            "RemBert",
-            "RoFormer",
-            "Tapas",
-            "VisualBert",
-            "XLM",
-            "Yoso",
-        )
-    ),
+    *(Encoder(f"{name}Model", TEXT, why_refused=NOT_CALLED) for name in NEVER_CALLING.split()),
     Encoder(
         "FunnelModel",
-        {
-            "vocab_size": 40,
-            "d_model": 16,
-            "n_head": 2,
-            "d_head": 8,
-            "d_inner": 24,
-            "block_sizes": [1, 1],
-        },
+        XLNET | {"d_head": 8, "block_sizes": [1, 1]},
         why_refused=NOT_CALLED,
     ),
     Encoder("LukeModel", TEXT | {"entity_vocab_size": 8, "entity_emb_size": 8}, why_refused=NOT_CALLED),
@@ -481,13 +402,7 @@ REFUSED = [
     ),
     Encoder(
         "XLNetModel",
-        {
-            "vocab_size": 40,
-            "d_model": 16,
-            "n_layer": 2,
-            "n_head": 2,
-            "d_inner": 24,
-        },
+        XLNET | {"n_layer": 2},
         why_refused=NOT_CALLED,
     ),
     Encoder("BlipVisionModel", IMAGE, image, why_refused=NOT_CALLED),
@@ -495,23 +410,13 @@ REFUSED = [
     Encoder("FlavaImageModel", IMAGE, image, why_refused=NOT_CALLED),
     Encoder(
         "GroupViTVisionModel",
-        IMAGE
-        | {
-            "depths": [1, 1],
-            "num_group_tokens": [4, 0],
-            "num_output_groups": [4, 4],
-        },
+        IMAGE | {"depths": [1, 1], "num_group_tokens": [4, 0], "num_output_groups": [4, 4]},
         image,
         why_refused=NOT_CALLED,
     ),
     Encoder(
         "SamVisionModel",
-        IMAGE
-        | {
-            "window_size": 0,
-            "global_attn_indexes": [0],
-            "output_channels": 8,
-        },
+        IMAGE | {"window_size": 0, "global_attn_indexes": [0], "output_channels": 8},
         image,
         why_refused=NOT_CALLED,
     ),

@@ -214,7 +214,7 @@ class ModelProblem:
     fields: dict
     kernel: str
     lengths: list[int]
-    layout: str  # "left", "right", "interior" or "packed"
+    layout: str  # "left", "right", "interior", "packed" or "packed and padded"
     decay_shift: float
     borders_given: bool
     autocast: bool
@@ -237,6 +237,14 @@ class ModelProblem:
     def rows(self, sequences: list[Tensor]) -> tuple[dict, list[tuple[int, Tensor]]]:
         """Inputs that hold the sequences, and where each of them is: its row and its positions."""
         lengths = [len(x) for x in sequences]
+        if self.layout == "packed and padded":
+            borders = torch.tensor([0, *(n + 2 for n in lengths)]).cumsum(0)
+            places = [a + torch.randperm(n + 2)[:n].sort().values for a, n in zip(borders, lengths, strict=False)]
+            ids, mask = torch.zeros(2, 1, int(borders[-1]), dtype=torch.long)
+            for place, sequence in zip(places, sequences, strict=True):
+                ids[0, place], mask[0, place] = sequence, 1
+            inputs = {"input_ids": ids, "attention_mask": mask, "cu_seq_lens_q": borders.int()}
+            return inputs, [(0, place) for place in places]
         if self.layout == "packed":
             borders = torch.tensor([0, *lengths]).cumsum(0)
             inputs = {"input_ids": torch.cat(sequences)[None]}
@@ -318,7 +326,7 @@ def model_problems(draw, max_length: int = 24) -> ModelProblem:
     choices = {} if mixer == "hybrid" else find_mixer(mixer).choices
     heads = draw(st.sampled_from([2, 4, 8] if "head_directions" in choices else [1, 2, 4, 8]))
     rope = draw(st.sampled_from([None, {}, {"rope_theta": 100.0}, {"rope_type": "linear", "factor": 2.0}]))
-    layout = draw(st.sampled_from(["left", "right", "interior", "packed"]))
+    layout = draw(st.sampled_from(["left", "right", "interior", "packed", "packed and padded"]))
     has_convolution = mixer not in ("softmax", "luna")
     num_layers = draw(st.integers(1, 3))
     fields = mixer_fields(mixer, num_layers) | {

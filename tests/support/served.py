@@ -11,8 +11,8 @@ import torch
 import uvicorn
 from deploy_lion.serve.engines import Description, Dropped, Row
 from hub_checkpoints import text_checkpoint
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from sentence_checkpoints import sentence_checkpoint
+from sentence_transformers.sentence_transformer.modules import Transformer
 
 
 def sentence_encoder(parent: Path) -> Path:
@@ -20,9 +20,7 @@ def sentence_encoder(parent: Path) -> Path:
     torch.manual_seed(0)
     model = Transformer(str(text_checkpoint(parent / "model", "LionModel", pooling="mean")), max_seq_length=100_000)
     prompts = {"query": "The lion: ", "document": "At night, "}
-    encoder = SentenceTransformer(modules=[model, Pooling(32), Normalize()], device="cpu", prompts=prompts)
-    encoder.save(str(parent / "encoder"))
-    return parent / "encoder"
+    return sentence_checkpoint(parent / "encoder", model, prompts=prompts)
 
 
 class Slow:

@@ -51,6 +51,10 @@ def test_bert_vocabulary_gives_bert_ids(vocab_folder, source, options):
     assert tokenizer.get_vocab() == bert.get_vocab()
     assert tokenizer(TEXTS).data == bert(TEXTS).data
     assert tokenizer(TEXTS, TEXTS[::-1]).data == bert(TEXTS, TEXTS[::-1]).data
+    for side in ("left", "right"):
+        wanted = {"padding": True, "padding_side": side, "truncation": True, "max_length": 8, "stride": 2}
+        wanted |= {"return_overflowing_tokens": True, "return_offsets_mapping": True}
+        assert tokenizer(TEXTS, **wanted).data == bert(TEXTS, **wanted).data
 
 
 def test_special_tokens(tokenizer):
@@ -60,46 +64,6 @@ def test_special_tokens(tokenizer):
     assert tokenizer.convert_ids_to_tokens(ids) == ["[CLS]", "the", "lion", "[SEP]"]
     assert tokenizer.decode(ids, skip_special_tokens=True) == "the lion"
     assert tokenizer.get_special_tokens_mask(ids, already_has_special_tokens=True) == [1, 0, 0, 1]
-
-
-def test_pairs_have_token_types(tokenizer):
-    encoded = tokenizer("the lion", "sleep")
-    assert tokenizer.convert_ids_to_tokens(encoded["input_ids"]) == ["[CLS]", "the", "lion", "[SEP]", "sleep", "[SEP]"]
-    assert encoded["token_type_ids"] == [0, 0, 0, 0, 1, 1]
-    assert encoded.sequence_ids() == [None, 0, 0, None, 1, None]
-
-
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_batches_are_padded_on_either_side(vocab_folder, side):
-    tokenizer = LionTokenizer.from_pretrained(vocab_folder, padding_side=side)
-    batch = tokenizer(["the lion sleeps", "lion"], padding=True, return_tensors="pt")
-    assert batch["input_ids"].shape == batch["attention_mask"].shape == batch["token_type_ids"].shape == (2, 6)
-    alone = tokenizer("lion", return_tensors="pt")["input_ids"][0]
-    real = batch["attention_mask"][1].bool()
-    assert batch["input_ids"][1][real].tolist() == alone.tolist()
-    assert batch["input_ids"][1][~real].tolist() == [0, 0, 0]
-    assert real.tolist() == ([True] * 3 + [False] * 3 if side == "right" else [False] * 3 + [True] * 3)
-    assert tokenizer(["lion"], padding="max_length", max_length=8, pad_to_multiple_of=4)["input_ids"][0].count(0) == 5
-
-
-def test_offsets_and_words(tokenizer):
-    text = "The lions, café"
-    encoded = tokenizer(text, return_offsets_mapping=True)
-    pieces = [text[start:end] for start, end in encoded["offset_mapping"]]
-    assert pieces == ["", "The", "lion", "s", ",", "ca", "fé", ""]
-    assert encoded.word_ids() == [None, 0, 1, 1, 2, 3, 3, None]
-    split = tokenizer(["The", "lions"], is_split_into_words=True)
-    assert split.word_ids() == [None, 0, 1, 1, None]
-
-
-def test_truncation(vocab_folder):
-    tokenizer = LionTokenizer.from_pretrained(vocab_folder, model_max_length=6)
-    assert tokenizer.model_max_length == 6
-    assert len(tokenizer("lion " * 40, truncation=True)["input_ids"]) == 6
-    pair = tokenizer("lion " * 40, "the", truncation="only_first", max_length=8)
-    assert len(pair["input_ids"]) == 8 and pair["token_type_ids"] == [0] * 6 + [1] * 2
-    windows = tokenizer("lion " * 10, truncation=True, max_length=6, stride=2, return_overflowing_tokens=True)
-    assert len(windows["input_ids"]) == 4 and windows["overflow_to_sample_mapping"] == [0] * 4
 
 
 @pytest.mark.parametrize("with_config", [True, False])

@@ -95,15 +95,6 @@ def test_files_that_do_not_fit_together_are_refused(model, tmp_path, train, vali
         import_module("run_glue").main(arguments(model, *files, tmp_path / "out"))
 
 
-def test_tables_with_other_separators_are_refused(tmp_path):
-    file = tmp_path / "train.csv"
-    file.write_text("text;label\nA lion roars.;good\n")
-    with pytest.raises(ValueError, match=r"has one column, 'text;label': separate columns by commas, not by ';'"):
-        import_module("training_lion.scripts.data_files").load_files(
-            {"train": str(file)}, cache_dir=str(tmp_path / "cache")
-        )
-
-
 def test_numbers_of_labels():
     module = import_module("training_lion.scripts.class_names")
     assert module.number_names({"b": "row 1"}, "ab", "It") == {"a": 0, "b": 1}

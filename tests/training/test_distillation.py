@@ -11,8 +11,8 @@ import pytest
 import torch
 from PIL import Image
 from scipy.io import wavfile
+from sentence_checkpoints import sentence_checkpoint
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer import modules as sentence_modules
 from tokenization_lion import LionTokenizer
 from training_lion import distillation
 from training_lion.distillation_arguments import DistillationArguments
@@ -256,8 +256,7 @@ def test_sounds(distill, tmp_path, monkeypatch, kind):
 @pytest.mark.slow
 def test_an_encoder_keeps_its_modules(distill, files, tmp_path):
     encoder = save_encoder(tmp_path / "encoder", BertModel, Path(files[1]).read_text())
-    modules = [sentence_modules.Transformer(encoder), sentence_modules.Pooling(32), sentence_modules.Normalize()]
-    SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "sentences"))
+    sentence_checkpoint(tmp_path / "sentences", encoder)
     arguments = ["--model_name_or_path", str(tmp_path / "sentences"), *files, *OPTIONS, "--do_train"]
     trainer = distill.main([*arguments, "--max_steps", "2", "--output_dir", str(tmp_path / "out")])
     found = SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(

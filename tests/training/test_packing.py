@@ -4,7 +4,6 @@
 import gc
 import subprocess
 import sys
-from collections import Counter
 from functools import partial
 
 import pytest
@@ -14,7 +13,6 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenization_lion import LionTokenizer
-from torch.utils._python_dispatch import TorchDispatchMode
 from training_lion.packing import (
     DataCollatorForLanguageModelingWithFlattening,
     PackingTrainer,
@@ -263,11 +261,6 @@ def resume(folder: str, workers: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_resumed_training_sees_the_batches_that_were_left(tmp_path):
-    resume(str(tmp_path), workers=0)
-
-
-@pytest.mark.slow
 def test_a_resumed_training_with_a_worker_sees_the_batches_that_were_left(tmp_path):
     """In a process of its own: the worker of a data loader is a fork, here of a process without others' threads."""
     command = [sys.executable, __file__, str(tmp_path)]
@@ -299,32 +292,6 @@ def test_trainer_refuses_streams(tokenizer, tmp_path):
     )
     with pytest.raises(ValueError, match="`max_tokens_per_batch` needs a dataset with a length"):
         trainer.get_train_dataloader()
-
-
-class Operations(TorchDispatchMode):
-    def __init__(self):
-        super().__init__()
-        self.count = Counter()
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.count[function.overloadpacket.__name__] += 1
-        return function(*args, **(kwargs or {}))
-
-
-def test_layers_neither_pack_nor_unpack(tokenizer, mixer, kernel):
-    """
-    Tokens are gathered and scattered by the collator, never by a layer: three do no more of it than one. (A short
-    convolution reads and writes the tokens at the borders.)
-    """
-    moving = ("nonzero", "index", "index_select", "index_put", "gather", "scatter", "masked_select", "masked_scatter")
-    batch = DataCollatorForLanguageModelingWithFlattening(tokenizer, mlm=False)(rows_of(tokenizer, 5))
-    counts = []
-    for layers in (1, 3):
-        model = make_model(tokenizer, mixer, kernel, num_hidden_layers=layers, conv_kernel=0)
-        with torch.no_grad(), Operations() as operations:
-            model(**batch)
-        counts.append([operations.count[name] + operations.count[name + "_"] for name in moving])
-    assert counts[0] == counts[1]
 
 
 if __name__ == "__main__":

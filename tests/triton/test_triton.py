@@ -4,8 +4,6 @@ The Triton kernels: what they compute (triton_cases.py), in Triton's interpreter
 GPUs that are not there.
 """
 
-import contextlib
-import functools
 import itertools
 import os
 import subprocess
@@ -14,17 +12,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from attention_forms import form_of, our_frames
+from attention_forms import form_of
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from configuration_lion import LionConfig, published_fields
+from configuration_lion import LionConfig
 from configuration_lion.registry import FEATURE_MAPS, find_feature_map
 from modeling_lion import LionForMaskedLM
 from modeling_lion.attention import kernels
 from modeling_lion.attention.lion_attention import fastest_form
 from modeling_lion.triton import config as triton_config
-from modeling_lion.triton import launch as triton_launch
 from modeling_lion.triton import launch_options
 
 
@@ -288,22 +285,3 @@ host = {f"modeling_lion.triton.{name}" for name in ("config", "launch", "launch_
 assert {name for name in sys.modules if name.startswith("modeling_lion.triton.")} == host
 """
     run("-c", code)
-
-
-def test_a_launch_is_nine_frames_away(fake_gpu, monkeypatch):
-    """From `LionForMaskedLM.forward` to the first launch, of our code."""
-    sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 20}
-    frames = []
-    monkeypatch.setattr(triton_launch, "launch", lambda *args, **options: frames.append(our_frames()))
-    monkeypatch.setattr(torch.cuda, "device_of", lambda tensor: contextlib.nullcontext())
-    for mixer in ("lit", "decay", "selective"):
-        model = LionForMaskedLM(LionConfig(mixer_type=mixer, num_hidden_layers=1, **published_fields("text") | sizes))
-        weights = {name: torch.empty_like(x, device="cuda") for name, x in model.named_parameters()}
-        # What the operator does: the dispatcher does not run it on tensors without numbers.
-        operator = functools.partial(triton_launch.launch_attention, is_whole=False)
-        operator.without_dispatcher = lambda *inputs: None
-        monkeypatch.setitem(kernels.KERNELS, ("triton", "chunk"), operator)
-        model.set_attn_implementation("chunk")
-        with torch.no_grad():
-            torch.func.functional_call(model, weights, torch.empty(2, 30, dtype=torch.long, device="cuda"))
-    assert frames and max(frames) <= 9

@@ -423,30 +423,6 @@ def test_programs_stay_in_their_memory(mixer, kernel, monkeypatch):
     assert len(checked) == expected, checked
 
 
-@pytest.mark.skipif(not INTERPRETED, reason="seen in the interpreter")
-@pytest.mark.parametrize(
-    ("offset", "shared", "message"),
-    [(0, False, None), (1, False, "leaves its tensors"), (0, True, "write the same number")],
-)
-def test_wrong_programs_are_seen(offset, shared, message, monkeypatch):
-    import triton
-    import triton.language as tl
-    from triton_memory import MemoryAccess
-
-    @triton.jit
-    def copy(x, y, OFFSET: tl.constexpr, SHARED: tl.constexpr):
-        at = tl.program_id(0) * 8 + tl.arange(0, 8)
-        tl.store(y + (tl.arange(0, 8) if SHARED else at), tl.load(x + at + OFFSET))
-
-    x, _, y = torch.randn(48).chunk(3)  # with a gap between them
-    check = lambda: MemoryAccess(monkeypatch).check(launch_options.launch, copy, 2, x, y, OFFSET=offset, SHARED=shared)
-    if message is None:
-        check()
-    else:
-        with pytest.raises(AssertionError, match=message):
-            check()
-
-
 @pytest.mark.parametrize("parts", [(4, 2, 1), (2, 1, 4)])
 def test_slices_of_tiles(parts, monkeypatch):
     for config in launch_options.CONFIGS.values():

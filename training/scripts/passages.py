@@ -144,7 +144,7 @@ def make_rows(
     num_passages = sum(len(document.passages) for document in documents)
     rows, first = [], 0
     for number, document in enumerate(documents):
-        text, spans = "" if is_named else f"{document.name}: ", []
+        text, spans = "" if is_named or not document.name else f"{document.name}: ", []
         for passage in document.passages:
             spans.append((len(text), len(text) + len(passage)))
             text += f"{passage} "
@@ -212,10 +212,19 @@ def owners_of(documents: Iterable[SplitDocument]) -> Tensor:
     return torch.tensor([n for n, document in enumerate(documents) for _ in document.passages])
 
 
+def ranks_of(scores: Tensor, answers: Tensor) -> Tensor:
+    """Return ranks from scores `(queries, candidates)`; the answer ranks behind others of equal score."""
+    return (scores >= scores.gather(1, answers[:, None])).sum(1)
+
+
+def ndcg_of_ranks(ranks: Tensor) -> Tensor:
+    """Return nDCG@10 of queries with one answer, from its rank."""
+    return torch.where(ranks <= 10, 1 / torch.log2(1 + ranks.double()), 0.0)
+
+
 def ndcg(scores: Tensor, answers: Tensor) -> Tensor:
     """Return nDCG@10 from scores `(queries, candidates)`; the answer ranks behind others of equal score."""
-    ranks = (scores >= scores.gather(1, answers[:, None])).sum(1)
-    return torch.where(ranks <= 10, 1 / torch.log2(1 + ranks.double()), 0.0)
+    return ndcg_of_ranks(ranks_of(scores, answers))
 
 
 def score_queries(
