@@ -29,6 +29,7 @@ class ListedDecayMixer(DecayMixer):
 
     name, title = "decay_listed", "LION-D with N(0, 1) decays"
     description = "with one learnt decay per head, whose logit begins as N(0, 1)"
+    decay_of_keys = None  # it is for models that learn from the start
 
     def __init__(self, config, layer_idx=0):
         super().__init__(config, layer_idx)
@@ -41,6 +42,7 @@ class ListedSelectiveMixer(SelectiveMixer):
 
     name, title = "selective_listed", "LION-S with listed decays"
     description = "with a decay per head computed from each token, by a layer that begins as torch's do"
+    decay_of_keys = None
 
     def __init__(self, config, layer_idx=0):
         super().__init__(config, layer_idx)
