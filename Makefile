@@ -45,7 +45,8 @@ bench-gpu: $(VENV)/installed
 
 # Trainings into the tables of docs/benchmarks/recall.md: recall, longer texts, the same search for LION and its peers, and
 # names in code. It goes on where it was stopped. SCALE=gpu is larger; PART=recall, length, search or bindings is one of them,
-# and PART=images or text has real data, which is fetched (docs/benchmarks/real.md). OUT=FOLDER begins tables of your own.
+# and PART=images or text has real data, which is fetched (docs/benchmarks/real.md), PART=lra tasks after the Long Range Arena.
+# OUT=FOLDER begins tables of your own.
 results: $(VENV)/installed
 	for part in $(or $(PART),recall length search bindings); do \
 		$(BIN)/python benchmarks/bench_$$part.py --scale $(or $(SCALE),cpu) $(if $(OUT),--output_dir $(OUT)) || exit 1; \

@@ -1,13 +1,14 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
 What the three forms of the paper cost: time and memory of the parallel form, of the recurrent form, and of chunks of
-several sizes between them, which pass states as Mamba-2 does, or are those of the published loop.
+several sizes between them, which pass states as Mamba-2 does, or are those of the published loop; beside softmax.
 
-    python benchmarks/bench_forms.py            # ten minutes of a CPU core
+    python benchmarks/bench_forms.py            # a quarter of an hour of a CPU core
     python benchmarks/bench_forms.py --quick    # to 512 tokens
 
 All are plain PyTorch (attention/plain.py), which computes each form as it is written: kernels for a CPU or a GPU
-choose sizes of their own. The published loop, which the package does not have, is below. One sequence, 12 heads of 64,
+choose sizes of their own. Softmax is torch's scaled_dot_product_attention, which stores no matrix of scores. The
+published loop, which the package does not have, is below. One sequence, 12 heads of 64,
 LION-S in float32, forward. The peak memory is that of a process for each case, less that of its inputs. Rows go to
 forms.csv; what this machine has there is measured again only with --again.
 """
@@ -28,13 +29,14 @@ from measure import (
 )
 from report import write_pages
 from torch import Tensor
+from torch.nn import functional as F
 
 from modeling_lion.attention.decay_mask import LogDecay, finite_log_decay
 from modeling_lion.attention.lion_attention import PLAIN_BODIES
 from modeling_lion.attention.plain import run_plain
 
 
-LENGTHS = (1024, 2048)
+LENGTHS = (1024, 2048, 4096)
 CHUNKS = (16, 64, 256, 1024)
 CHUNKED = ("chunk", "pairs", "keys")
 
@@ -72,6 +74,8 @@ def published_loop(
 
 def make_call(form: str, chunk_size: int | None, length: int) -> Callable[[], tuple[Tensor, Tensor | None]]:
     query, key, value, log_decay = attention_inputs("LION-S", 1, length)
+    if form == "softmax":
+        return torch.no_grad()(lambda: (F.scaled_dot_product_attention(query, key, value), None))
     if form in ("pairs", "keys"):
         loop = partial(published_loop, query, key, value, log_decay, chunk_size, form == "keys")
         return torch.no_grad()(loop)
@@ -88,10 +92,14 @@ def peak_memory_of(form: str, chunk_size: int | None, length: int) -> int:
     return peak_memory() - before
 
 
-def measure(length: int, repeats: int) -> list[dict]:
-    """A row for each form; `chunk_size` is `None` for those that have no chunks."""
+def cases_of(length: int) -> list[tuple[str, int | None]]:
+    """The forms with their chunk sizes, `None` for those that have no chunks."""
     chunked = [(form, size) for form in CHUNKED for size in CHUNKS if size < length]
-    cases = [("rnn", None), *chunked, ("parallel", None)]
+    return [("rnn", None), *chunked, ("parallel", None), ("softmax", None)]
+
+
+def measure(length: int, cases: list[tuple[str, int | None]], repeats: int) -> list[dict]:
+    """A row for each case."""
     times = interleaved({case: make_call(*case, length) for case in cases}, repeats)
     rows = []
     for case, seconds in times.items():
@@ -110,8 +118,10 @@ def main(args: list[str] | None = None) -> None:
     torch.set_num_threads(args.threads)
     path = args.output_dir / "forms.csv"
     for length in [256, 512] if args.quick else args.lengths:
-        if args.again or not is_measured(path, [{"length": length}]):
-            append_rows(path, measure(length, args.repeats))
+        columns = lambda case, length=length: {"length": length, "form": case[0], "chunk_size": case[1]}
+        cases = [case for case in cases_of(length) if args.again or not is_measured(path, [columns(case)])]
+        if cases:
+            append_rows(path, measure(length, cases, args.repeats))
     write_pages(args.output_dir)
 
 

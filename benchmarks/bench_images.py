@@ -13,7 +13,8 @@ All models have the shape and the recipe of one ViT: CLS in front, norms before 
 parameters equal within 2 %, AdamW with a warm-up and a cosine. On a GPU images are flipped and shifted by up to two
 pixels; in the few epochs of a CPU that makes all models worse. The learning rate and the range of initial weights are
 searched as rate_search.py says. Images for training are the first ones of the 60,000; the last 5,000 are for
-validation, and the test split is Fashion-MNIST's.
+validation, and the test split is Fashion-MNIST's. "local mean" is a mean over three tokens on each side, which shows
+how much of the task is near (peers/ has it, GLA and Hydra).
 
 Every training is a row of real_images.csv and is not repeated, so that a stopped run goes on where it was.
 real_images_speed.csv has the times of a training step beside the Transformer's.
@@ -43,7 +44,10 @@ CONTESTANTS = (
     "LION-S♮",
     "LION",
     "LION-Delta",
+    "local mean",
+    "GLA",
     "Hydra",
+    "two Mamba-2",
     "Vim",
 )
 HELD_OUT = 5_000  # images for validation

@@ -10,8 +10,8 @@ Trained on 512 tokens, tested on up to 16,384: which encoders still find what st
 its last quarter. The first stage has short texts, from which all models learn what is asked for in less time.
 
 Models with rotary positions in layers that see all tokens are tested twice, the second time with frequencies that YaRN
-(Peng et al., 2023) scales to the length of the test; nothing is trained after that. Every training is some rows of
-length.csv, one for each length and scaling.
+(Peng et al., 2023) scales to the length of the test; nothing is trained after that. (Luna has learnt positions, which
+end with the length of the training.) Every training is some rows of length.csv, one for each length and scaling.
 """
 
 import time
@@ -60,7 +60,15 @@ MODELS: dict[str, tuple[str, Callable[[int], dict]]] = {
         lambda layers: last_layer_full(layers) | {"rope_parameters": None},
     ),
     "softmax (rotary)": ("softmax (rotary)", lambda layers: AS_RECOMMENDED),
-    "Hydra": ("Hydra", lambda layers: AS_RECOMMENDED),
+    # In the place of learnt positions, which longer texts lack.
+    "LION-LIT (rotary)": (
+        "LION-LIT",
+        lambda layers: AS_RECOMMENDED | {"position_embedding_type": "none", "rope_parameters": ROTARY},
+    ),
+    **{
+        name: (name, lambda layers: AS_RECOMMENDED)
+        for name in ("LION-D", "LION-S", "local mean", "GLA", "Hydra", "two Mamba-2", "Vim")
+    },
     "windows alone": (
         "softmax (rotary)",
         lambda layers: (

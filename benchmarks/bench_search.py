@@ -21,7 +21,7 @@ from dataclasses import replace
 import bench_recall
 import torch
 from measure import append_rows, interleaved, read_rows, summary, torch_threads
-from peers.trials import CONTESTANTS, SEARCH_SEED, SEEDS, trials_of
+from peers.trials import AS_PUBLISHED, CONTESTANTS, SEARCH_SEED, SEEDS, trials_of
 from report import write_pages
 from reports.search import STAGES, best_trial
 from trainings import (
@@ -40,23 +40,22 @@ from trainings import (
 
 SCALES = {scale: {"recall": tasks["recall"]} for scale, tasks in bench_recall.SCALES.items()}
 TIME_OF = "LION"  # whose time all have, where time is equal
-KEY_HEADS = {"LION, one key head": 1, "LION-Delta, two key heads": 2}
+CHANGES = {
+    "LION, one key head": {"num_key_heads": 1},
+    "LION-Delta, two key heads": {"num_key_heads": 2},
+} | AS_PUBLISHED
 OF_TRAININGS = ("rate", "fan_in", "norm_type")  # in trials, no fields of `LionConfig`
 
 
 def make_experiment(contestant: str, trial: dict, experiment: Experiment) -> tuple[str, Experiment]:
     """The model of `trainings.MODELS` and what to train: the contestant with the settings of a trial."""
     variant = {name: value for name, value in trial.items() if name not in OF_TRAININGS}
-    model = contestant
-    if contestant == "softmax":
-        model = "softmax (rotary)"
+    model = "softmax (rotary)" if contestant == "softmax" else contestant.partition(",")[0]
     if contestant == "LION, last layer full":
-        model = "LION"
         variant = last_layer_full(experiment.config["num_hidden_layers"]) | variant
-    elif contestant in KEY_HEADS:
-        model = contestant.partition(",")[0]
-        variant = {"num_key_heads": KEY_HEADS[contestant]} | variant
-    elif contestant != "LION":
+    else:
+        variant = CHANGES.get(contestant, {}) | variant
+    if model != "LION":
         variant = AS_RECOMMENDED | variant
     rate = experiment.learning_rate * trial.get("rate", 1.0)
     of_model = {"fan_in": trial.get("fan_in", False), "rms_norm": trial.get("norm_type") == "rms_norm"}

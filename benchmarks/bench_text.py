@@ -10,8 +10,9 @@ The paper's road for texts, in small: masked language modeling of manuals, then 
     python benchmarks/bench_text.py --quick
 
 tasks/real_data.py fetches and describes the data. Every training is a call of examples/run_mlm.py or run_glue.py, with
-one tokenizer for all. BERT is softmax attention with learnt positions ("softmax") or rotary ones, in the backbone of
-the others. All have norms before each block, and an MLP whose width makes parameters equal within 2 %.
+one tokenizer for all. BERT is softmax attention with learnt positions ("softmax") or rotary ones, the reference of the
+table, in the backbone of the others. All have norms before each block, and an MLP whose width makes parameters equal
+within 2 %.
 
 The protocol is in rate_search.py; here, masked language modeling has five trials. Of a fine-tuning, whose weights are
 there, four learning rates are searched. It starts from the model that the contestant has of this seed and stage: a
@@ -46,7 +47,10 @@ from transformers import AutoTokenizer
 from modeling_lion import LionForMaskedLM, LionForSequenceClassification
 
 
-CONTESTANTS = ("softmax", "softmax (rotary)", "LION-LIT", "LION-D", "LION-S", "LION", "LION-Delta", "Hydra")
+CONTESTANTS = (
+    *("softmax (rotary)", "softmax", "LION-LIT", "LION-D", "LION-S", "LION", "LION-Delta", "local mean", "GLA"),
+    *("Hydra", "two Mamba-2"),
+)
 # Trials. Learning rates are higher than for images, since trainings are short.
 PRE_TRAINING = (*TRIALS, {"initializer_range": 0.1, "rate": 4.0})
 FINE_TUNING = ({}, {"rate": 2.0}, {"rate": 4.0}, {"rate": 8.0})

@@ -5,7 +5,8 @@ and the range of initial weights are searched, as much for each. Trials have one
 split chooses; three other seeds of the choice count. Otherwise it is that of bench_search.py, with softmax
 attention, the Transformer, as the model whose time all others have where time is equal. In a third stage, "one
 change", the recommended LION trains with one field changed, at the learning rate and the initial weights that were
-chosen for it, with the same three seeds.
+chosen for it, with the same three seeds; and so do LION-LIT, LION-D and LION-S with what the paper's models have
+(`AS_PUBLISHED`).
 """
 
 import argparse
@@ -15,7 +16,8 @@ from pathlib import Path
 
 from bench_search import STAGES, Search, search_arguments
 from measure import RESULTS, read_rows, torch_threads
-from reports.real import has_same_time
+from peers.trials import AS_PUBLISHED
+from reports.real import base_of, has_same_time
 from trainings import ROOT, Experiment, add_mixers, count, last_layer_full, make_config
 
 
@@ -28,7 +30,7 @@ MOST = 1.02  # the most parameters of a model ÷ the fewest
 
 
 def changes_of(layers: int, modality: str) -> dict[str, dict]:
-    """The fields of each change of `RECOMMENDED`, by contestant."""
+    """The fields of each change of `RECOMMENDED` and of the paper's models, by contestant."""
     changes = {
         "no convolution": {"conv_kernel": 0},
         "heads read both ways": {"head_directions": "both"},
@@ -40,7 +42,7 @@ def changes_of(layers: int, modality: str) -> dict[str, dict]:
     }
     if modality == "image":
         changes["no positions"] = {"position_embedding_type": "none"}
-    return {f"{RECOMMENDED}, {name}": fields for name, fields in changes.items()}
+    return {f"{RECOMMENDED}, {name}": fields for name, fields in changes.items()} | AS_PUBLISHED
 
 
 class RateSearch(Search):
@@ -64,32 +66,39 @@ class RateSearch(Search):
         return list(TRIALS)
 
     def choice(self, contestant: str) -> int | None:
-        return super().choice(RECOMMENDED if contestant in self.changes else contestant)
+        return super().choice(base_of(contestant) if contestant in self.changes else contestant)
 
-    def one_change(self) -> None:
+    def changes_among(self, contestants: Iterable[str]) -> list[str]:
+        """The changes of these contestants."""
+        return [name for name in self.changes if base_of(name) in {*contestants}]
+
+    def one_change(self, contestants: Iterable[str]) -> None:
         """
-        The seeds that count, of each change of `RECOMMENDED`.
+        The seeds that count, of each change of these contestants.
 
         Raises:
-            ValueError: if the trials of `RECOMMENDED` are not all there.
+            ValueError: if the trials of such a contestant are not all there.
         """
-        if (number := self.choice(RECOMMENDED)) is None:
-            raise ValueError(f"{RECOMMENDED} has no trials for {self.task} yet: run the stage {STAGES[0]!r} first.")
-        for name in self.changes:
+        for name in self.changes_among(contestants):
+            if (number := self.choice(name)) is None:
+                raise ValueError(
+                    f"{base_of(name)} has no trials for {self.task} yet: run the stage {STAGES[0]!r} first."
+                )
             for seed in self.args.seeds:
                 self.train(name, ONE_CHANGE, number, seed)
 
     def make(self, contestant: str, number: int) -> tuple[str, Experiment]:
         trial = dict(self.trials(contestant)[number])
         rate = self.experiment.learning_rate * trial.pop("rate", 1.0)
-        model, fields = self.variants.get(contestant, (contestant, {}))
-        if contestant in self.changes:
-            model, fields = RECOMMENDED, self.changes[contestant]
+        change = self.changes.get(contestant)
+        unchanged = contestant if change is None else base_of(contestant)
+        model, fields = self.variants.get(unchanged, (unchanged, {}))
+        fields = fields | (change or {})
         return model, replace(self.experiment, learning_rate=rate, variant=trial | fields)
 
     def fit(self, case: dict, model: str, experiment: Experiment) -> dict:
         is_change = case["stage"] == ONE_CHANGE
-        options = f"--contestants {RECOMMENDED if is_change else case['contestant']!r}"
+        options = f"--contestants {base_of(case['contestant']) if is_change else case['contestant']!r}"
         options += f" --stages {ONE_CHANGE!r}" * is_change
         options += f" --steps {self.args.steps}" if self.args.steps else ""
         command = f"python benchmarks/{self.program} --scale {self.args.scale} --tasks {self.task} {options}"
@@ -179,8 +188,8 @@ def run_search(search: RateSearch, contestants: list[str], args: argparse.Namesp
         if "equal time" in args.stages:
             search.equal_time(contestants)
         if ONE_CHANGE in args.stages:
-            search.one_change()
-            contestants = [RECOMMENDED, *search.changes, *contestants]
+            search.one_change(contestants)
+            contestants = [*contestants, *search.changes_among(contestants)]
         choices = {name: search.choice(name) for name in dict.fromkeys([TRANSFORMER, *contestants])}
         if None not in choices.values():
             search.times(choices)

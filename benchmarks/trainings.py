@@ -15,6 +15,7 @@ import numpy as np
 import run_mlm
 import torch
 from measure import RESULTS, read_rows
+from peers import gla, hydra, listed_decays, neighbours  # noqa: F401 (which register mixers)
 from peers.auto_classes import peer_class
 from peers.mamba import MAMBA_PEERS, BidirectionalMamba
 from reports.names import COLORS
@@ -48,8 +49,11 @@ MODELS = {
     "LION-D♮": {"mixer_type": "decay", "patch_order": "snake"},
     "LION-S♮": {"mixer_type": "selective", "patch_order": "snake"},
     "Luna": {"mixer_type": "luna"},
+    "local mean": {"mixer_type": "neighbours"},
+    "GLA": {"mixer_type": "gla"},
+    "Hydra": {"mixer_type": "hydra"},
     # The backbone of LION-S; peers/mamba.py replaces its attention.
-    "Hydra": {"mixer_type": "selective"},
+    "two Mamba-2": {"mixer_type": "selective"},
     "Vim": {"mixer_type": "selective"},
 }
 # What peers have in common with LION as recommended, which the models above do not have.
@@ -72,7 +76,8 @@ class Experiment:
         longer: evaluate examples of so many times the `length` of the task, too.
         variant: fields of `LionConfig` that replace those of every model, and the `TRAINING_FIELDS` that are not as in
             the experiments of a scale.
-        fan_in: initial weights of Hydra and Vim as their authors have them (`use_fan_in`), not those of transformers.
+        fan_in: initial weights of two Mamba-2 and Vim as their authors have them (`use_fan_in`), not those of
+            transformers.
         rms_norm: norms are RMSNorms (`use_rms_norm`).
     """
 
@@ -115,7 +120,7 @@ def sizes(hidden_size: int, layers: int, heads: int, **fields) -> dict:
 
 
 def tiny() -> dict:
-    """Sizes of a few steps; the MLPs leave room for the projections of Hydra."""
+    """Sizes of a few steps; the MLPs leave room for the projections of Mamba-2."""
     return sizes(16, 2, 2, intermediate_size=256)
 
 
@@ -209,7 +214,7 @@ def make_model(name: str, config: LionConfig, data: Data) -> torch.nn.Module:
 
 @torch.no_grad()
 def use_fan_in(model: torch.nn.Module) -> None:
-    """Give Hydra and Vim the initial weights of their authors, torch's own U(-n^-½, n^-½) for n inputs."""
+    """Give two Mamba-2 and Vim the initial weights of their authors, torch's own U(-n^-½, n^-½) for n inputs."""
     for layer in model.base_model.layers:
         if isinstance(layer.attention, BidirectionalMamba):
             for module in layer.attention.modules():

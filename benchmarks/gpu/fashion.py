@@ -56,7 +56,7 @@ MODELS = {
     "LION": ("lion-image-small", RECOMMENDED),
     "LION-D♮": ("lion-d-image-tiny", SNAKE),
     "LION-S♮": ("lion-s-image-tiny", SNAKE),
-    "Hydra": ("lion-s-image-tiny", {"intermediate_size": 432}),
+    "two Mamba-2": ("lion-s-image-tiny", {"intermediate_size": 432}),
     "Vim": ("lion-s-image-tiny", {"intermediate_size": 496}),
 }
 MEAN, DEVIATION = 0.286, 0.353  # of the pixels

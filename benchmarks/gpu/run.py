@@ -235,7 +235,7 @@ def paper(run: Run) -> str:
         options += ["--data", run.arguments.data.resolve()]
     if run.rehearses:
         options += ["--images", 64, "--epochs", 1, "--batch_size", 32, "--layers", 1, "--seeds", 1]
-        options += ["--models", "softmax", "LION-S♮", "Hydra"]
+        options += ["--models", "softmax", "LION-S♮", "two Mamba-2"]
     run.bench("gpu/fashion", *options, seconds=25 * 60, name="paper")
     return paper_table(run.out / "paper_gpu.csv")
 

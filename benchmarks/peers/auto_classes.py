@@ -1,6 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The stand-ins for Hydra and Vim as classes of models, which the Auto classes make and load, so that the scripts of
+The peers of peers/mamba.py as classes of models, which the Auto classes make and load, so that the scripts of
 examples/ train them as they are.
 """
 
@@ -23,7 +23,7 @@ AUTO_CLASSES = {
 @cache
 def peer_class(name: str, model_class: type) -> type:
     """
-    A class of LION's models with the mixers of a peer, as "HydraForMaskedLM".
+    A class of LION's models with the mixers of a peer, as "TwoMamba2ForMaskedLM".
 
     Args:
         name: one of `MAMBA_PEERS`.
@@ -34,7 +34,8 @@ def peer_class(name: str, model_class: type) -> type:
         use_mamba(self, name)
 
     members = {"__init__": __init__, "__module__": __name__}
-    return type(model_class.__name__.replace("Lion", name, 1), (model_class,), members)
+    name_of_class = "".join(filter(str.isalnum, name.title()))
+    return type(model_class.__name__.replace("Lion", name_of_class, 1), (model_class,), members)
 
 
 @contextmanager

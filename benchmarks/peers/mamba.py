@@ -1,11 +1,12 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Hydra (Hwang et al., 2024) and Vim (Zhu et al., 2024) as peers: bidirectional encoders made of transformers' own Mamba2
-and Mamba mixers, in the backbone of LION, so that nothing but the mixer differs.
+Two Mamba-2, and a stand-in for Vim (Zhu et al., 2024), as peers: bidirectional encoders made of transformers' own
+Mamba2 and Mamba mixers, in the backbone of LION, so that nothing but the mixer differs. (peers/hydra.py has Hydra,
+which is one mixer.)
 
-What differs from the papers: there, a block is a mixer alone, with one input projection for both directions, whose
-results are added before one output projection; and Hydra's directions leave the token itself to a diagonal term. Here,
-each direction is a whole mixer with `expand=1`, the results are added, and an MLP follows as in the other models.
+What differs from Vim's paper: there, a block is a mixer alone, with one input projection for both directions, whose
+results are added before one output projection. Here, each direction is a whole mixer with `expand=1`, the results are
+added, and an MLP follows as in the other models.
 
 On a GPU the mixers take the kernels of mamba-ssm and causal-conv1d where transformers finds them. Elsewhere
 transformers has only references. Mamba2's scan is linear attention with a decay for each token, one-way and without a
@@ -40,7 +41,7 @@ from modeling_lion.sequence.layout import Layout
 SMALL_STEP = 2048  # numbers of a step, up to which Vim's inference scans in chunks
 
 
-def hydra_mixers(config: LionConfig, count: int) -> list[nn.Module]:
+def mamba2_mixers(config: LionConfig, count: int) -> list[nn.Module]:
     heads = {"num_heads": config.num_attention_heads, "head_dim": config.head_dim, "n_groups": 1}
     sizes = {"state_size": 64, "expand": 1, "chunk_size": config.chunk_size}
     mamba = Mamba2Config(hidden_size=config.hidden_size, num_hidden_layers=count, vocab_size=8, **heads, **sizes)
@@ -180,7 +181,7 @@ def fast_scan(device: torch.device) -> Iterator[None]:
 
 
 # Mixers of transformers, with the weights that its models begin with.
-MAMBA_PEERS = {"Hydra": hydra_mixers, "Vim": vim_mixers}
+MAMBA_PEERS = {"two Mamba-2": mamba2_mixers, "Vim": vim_mixers}
 
 
 class BidirectionalMamba(nn.Module):

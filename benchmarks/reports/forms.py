@@ -13,11 +13,16 @@ NAMES = {  # in the order of the rows
     "pairs": "published loop over pairs of chunks of {:,}",
     "keys": "published loop over chunks of {:,} keys",
     "parallel": "parallel",
+    "softmax": "softmax",
 }
 
 
-# Not the published loop over chunks of keys.
-@table("forms", csv="forms", shown=r"^\| (recurrent|parallel|.*chunks of [\d,]+ (tokens )?\|)")
+# Not the published loop over chunks of keys, or of 1,024 tokens.
+@table(
+    "forms",
+    csv="forms",
+    shown=r"^\| (recurrent|parallel|softmax|chunks of [\d,]+ tokens|.* pairs of chunks of \d+) \|",
+)
 def forms(read: Read) -> str:
     found = latest(read("forms"), "form", "chunk_size", "length")
     cases = sorted({key[:2] for key in found}, key=lambda case: ([*NAMES].index(case[0]), case[1] or 0))

@@ -7,6 +7,7 @@ import pandas
 
 
 SYMBOLS = {"±": r"$\pm$", "÷": r"$\div$", "×": r"$\times$", "−": "$-$", "→": r"$\to$", "♮": r"$\natural$", "²": "$^2$"}
+SYMBOLS |= {"↑": r"$\uparrow$", "↓": r"$\downarrow$"}
 SYMBOLS |= {"≤": r"$\le$", "≥": r"$\ge$", "–": "--", "…": r"\ldots{}"}
 
 

@@ -21,11 +21,12 @@ LINES = {
     "LION-Delta": COLORS["LION-Delta"],
     **VARIANTS,
     "softmax (rotary)": COLORS["softmax"],
-    "Hydra": COLORS["Hydra"],
+    "LION-LIT (rotary)": COLORS["LION-LIT"],
+    **{name: COLORS[name] for name in ("LION-D", "LION-S", "local mean", "GLA", "Hydra", "two Mamba-2", "Vim")},
 }
 LINES |= {"windows alone": "#b5977a"}
 # Those that the picture leaves out: three that guess, and a hybrid that is level with the one without positions.
-NOT_DRAWN = ("Hydra", "windows alone", "LION, last layer full, YaRN")
+NOT_DRAWN = ("two Mamba-2", "windows alone", "LION, last layer full, YaRN")
 
 
 def accuracies(rows: list[dict]) -> dict[str, dict[tuple[str, int, str], dict[int, list[float]]]]:
@@ -53,7 +54,7 @@ def label(model: str, times: int, scaling: str) -> str:
 @table(
     "length",
     csv="length",
-    shown=r"^\| (?!questions|windows alone|Hydra|LION(, one key head)? \|)",
+    shown=r"^\| (?!questions|windows alone|two Mamba-2|LION(, one key head)? \|)",
     left_out="1,024|4,096|8,192",
 )
 def by_length(read: Read) -> str:

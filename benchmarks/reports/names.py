@@ -43,6 +43,9 @@ COLORS = {
     "LION-D♮": "#86c79a",
     "LION-S♮": "#7fb2e5",
     "Luna": "#c9a227",
-    "Hydra": "#c43c3c",
+    "local mean": "#8a9a2e",
+    "GLA": "#2ab5c4",
+    "Hydra": "#8f1d1d",
+    "two Mamba-2": "#c43c3c",
     "Vim": "#d977a8",
 }

@@ -5,8 +5,9 @@ import statistics
 from collections import defaultdict
 from itertools import combinations
 
-from reports.cells import footnote, in_order, markdown_table, mean_std, of_last_choice, panel
+from reports.cells import footnote, in_order, markdown_table, of_last_choice, panel
 from reports.names import COLORS
+from reports.paired import Scores, cell, differ, edges, note
 from reports.registry import Read, picture, table
 from reports.search import STAGES
 
@@ -24,13 +25,14 @@ TEXTS = {
 }
 # Tables of trainings, the columns of their tasks, and the score.
 SOURCES = (("real_images", IMAGES, "test_accuracy"), ("real_text", TEXTS, "test_score"))
+LOCAL = "local mean"  # in the first rows: what near tokens alone give
+# The models from which differences are told: a ViT, and BERT with rotary positions.
+REFERENCES = {"real_images": "softmax", "real_text": "softmax (rotary)"}
 # The tasks of the picture.
 PICTURED = {"7x7": "images", "mlm": "masked language modeling", "section": "package → section"}
 # A model whose training step takes so close to the Transformer's time has no trainings of its own with equal time:
 # those with equal steps are.
 SAME_TIME = 0.05
-# Scores of the seeds of each contestant, in percent.
-Scores = dict[str, list[float]]
 
 
 def has_same_time(ratio: float) -> bool:
@@ -38,41 +40,21 @@ def has_same_time(ratio: float) -> bool:
     return abs(ratio - 1) <= SAME_TIME
 
 
-def standard_error(values: list[float]) -> float:
-    return statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
-
-
-def differ(first: list[float], second: list[float]) -> bool:
-    """Whether means differ by more than two standard errors of their difference."""
-    error = (standard_error(first) ** 2 + standard_error(second) ** 2) ** 0.5
-    return abs(statistics.mean(first) - statistics.mean(second)) > 2 * error
-
-
-def first_of(scores: Scores) -> str:
-    """The model with the best mean."""
-    return max(scores, key=lambda name: statistics.mean(scores[name]))
-
-
-def with_place(name: str, scores: Scores) -> str:
-    """Mean ± deviation, and whether it is "first" or "level" with the first, of which none is said for one model."""
-    cell, first = mean_std(scores[name], 1), first_of(scores)
-    if len(scores) == 1 or min(map(len, scores.values())) < 2:
-        return cell
-    return f"{cell}, first" if name == first else cell if differ(scores[name], scores[first]) else f"{cell}, level"
-
-
 def in_published_order(scores: Scores, theirs: dict[str, float]) -> str:
-    """How many pairs of models are in the order of a published column."""
-    names = [name for name in scores if theirs.get(name) is not None and len(scores[name]) > 1]
+    """How many pairs of models are in the order of a published column, of those with a difference."""
+    names = [name for name in scores if theirs.get(name) is not None]
     pairs = [pair for pair in combinations(names, 2) if differ(*(scores[name] for name in pair))]
     rises = lambda pair, of: of(pair[0]) < of(pair[1])
-    same = [x for x in pairs if rises(x, theirs.get) == rises(x, lambda name: statistics.mean(scores[name]))]
+    mean = lambda name: statistics.mean(scores[name].values())
+    same = [x for x in pairs if rises(x, theirs.get) == rises(x, mean)]
     return f"{len(same)} of {len(pairs)}" if pairs else ""
 
 
 def score_tables(
     columns: dict[str, dict[str, Scores]],
     ratios: dict[str, dict[str, float]],
+    marks: dict[str, dict[str, str]],
+    reference: str,
     published: list[dict],
     of: dict[str, str],
 ) -> str:
@@ -82,6 +64,8 @@ def score_tables(
     Args:
         columns: by stage and title the scores.
         ratios: by title the time of a training step ÷ the Transformer's, by contestant.
+        marks: by title those of `edges`, by contestant.
+        reference: the model from which differences are told.
         published: rows of published.csv.
         of: the titles of published columns that stand beside ours, and for those of scores the first of ours.
     """
@@ -89,12 +73,13 @@ def score_tables(
     tables = []
     for stage, scores in columns.items():
         names = list(dict.fromkeys(name for of_column in scores.values() for name in of_column))
-        names.sort(key=lambda name: [*theirs, name].index(name))
+        names.sort(key=lambda name: [reference, LOCAL, *theirs, name].index(name))
         header, lines = [""], {name: [name] for name in names}
         for title, of_column in scores.items():
             header.append(title)
             for name, line in lines.items():
-                line.append(with_place(name, of_column) if name in of_column else "")
+                mark = marks.get(title, {}).get(name, "")
+                line.append(cell(name, of_column, reference, mark) if name in of_column else "")
         for title, of_column in ({} if tables else ratios).items():
             header.append(f"time of a step ÷ softmax, {title}")
             for name, line in lines.items():
@@ -109,22 +94,23 @@ def score_tables(
             for title, ours in ({} if tables else of).items()
             if (order := in_published_order(scores.get(ours, {}), {x: row[title] for x, row in theirs.items()}))
         ]
-        tables += [f"{STAGE_TITLES[stage]}:", markdown_table(header, list(lines.values()))]
+        about = "" if tables else note(scores, reference, any(any(x.values()) for x in marks.values()))
+        tables += [f"{STAGE_TITLES[stage]}:", markdown_table(header, list(lines.values())), *[about] * bool(about)]
         if orders:
             tables.append(
-                "Of the pairs of models whose scores differ by more than two standard errors, "
-                f"{'; '.join(orders)} (chance: half)."
+                f"Of the pairs of models whose difference has an interval without 0, {'; '.join(orders)} (chance: "
+                "half)."
             )
     return "\n\n".join(tables)
 
 
 def scores_of(rows: list[dict], stage: str, titles: dict[str, str], score: str) -> dict[str, Scores]:
-    """The scores of a stage by title."""
-    found, rows = defaultdict(lambda: defaultdict(list)), of_last_choice(rows)
+    """The scores of a stage in percent, by title."""
+    found, rows = defaultdict(lambda: defaultdict(dict)), of_last_choice(rows)
     for key, title in titles.items():
         for row in rows:
             if (row["task"], row["stage"]) == (key, stage):
-                found[title][row["contestant"]].append(100 * row[score])
+                found[title][row["contestant"]][row["seed"]] = 100 * row[score]
     return {title: dict(scores) for title, scores in found.items()}
 
 
@@ -132,6 +118,15 @@ def by_stage(rows: list[dict], titles: dict[str, str], score: str) -> dict[str, 
     """The scores of the seeds that did not choose, by stage and title."""
     found = {stage: scores_of(rows, stage, titles, score) for stage in STAGES}
     return {stage: scores for stage, scores in found.items() if scores}
+
+
+def marks_of(rows: list[dict], titles: dict[str, str]) -> dict[str, dict[str, str]]:
+    """`edges` by title and contestant."""
+    found = defaultdict(dict)
+    for (task, name), mark in edges(rows).items():
+        if task in titles:
+            found[titles[task]][name] = mark
+    return found
 
 
 def step_ratios(speed: list[dict], titles: dict[str, str]) -> dict[str, dict[str, float]]:
@@ -143,13 +138,14 @@ def without_score(title: str) -> str:
     return title.split(", test")[0]
 
 
-@table("real images", csv=("real_images", "real_images_speed"))
+@table("real images", csv=("real_images", "real_images_speed"), shown=r"^\| (?!LION-[DS]♮)")
 def real_images(read: Read) -> str:
     rows, speed = read("real_images"), read("real_images_speed")
     scores = by_stage(rows, IMAGES, "test_accuracy")
     of = {"ImageNet top-1, base size, %": next(iter(next(iter(scores.values()), {})), "")}
     times = {"training time ÷ softmax, images": ""}
-    return score_tables(scores, step_ratios(speed, IMAGES), read("published"), of | times)
+    marks, reference = marks_of(rows, IMAGES), REFERENCES["real_images"]
+    return score_tables(scores, step_ratios(speed, IMAGES), marks, reference, read("published"), of | times)
 
 
 @table("real text", csv=("real_text", "real_text_speed"))
@@ -168,7 +164,7 @@ def real_text(read: Read) -> str:
         same = set.intersection(*steps_take)
         steps = scores["equal steps"].get(title, {})
         scores["equal time"][title] = {name: steps[name] for name in steps if name in same} | of_column
-    return score_tables(scores, ratios, read("published"), of)
+    return score_tables(scores, ratios, marks_of(rows, TEXTS), REFERENCES["real_text"], read("published"), of)
 
 
 def all_scores(read: Read, stage: str) -> dict[str, Scores]:
@@ -183,33 +179,35 @@ def all_ratios(read: Read) -> dict[str, dict[str, float]]:
     return {title: ratios for of_source in found for title, ratios in of_source.items()}
 
 
-def beside(scores: list[float], reference: list[float]) -> str:
-    """Mean ± deviation, and where it is by over two standard errors, that it is "better" or "worse" than another."""
-    cell = mean_std(scores, 1)
-    if not differ(scores, reference):
-        return cell
-    return f"{cell}, {'better' if statistics.mean(scores) > statistics.mean(reference) else 'worse'}"
+def base_of(name: str) -> str:
+    """The model of which a contestant of the stage "one change" is a variant."""
+    return name.partition(",")[0]
 
 
 @table("one change", csv=("real_images", "real_images_speed", "real_text", "real_text_speed"))
 def one_change(read: Read) -> str:
-    """The recommended LION with one field changed, on images and texts: scores, and times of a step ÷ LION's."""
+    """Models with one field changed, behind each as it is: scores, and times of a step ÷ that of the model itself."""
     reference, ratios = all_scores(read, "equal steps"), all_ratios(read)
-    changed = {
-        title: scores for title, scores in all_scores(read, "one change").items() if "LION" in reference.get(title, {})
-    }
-    names = list(dict.fromkeys(name for scores in changed.values() for name in scores))
-    header, lines = [""], {name: [name] for name in ("LION", *names)}
-    for title, scores in changed.items():
-        times, recommended = ratios.get(without_score(title), {}), reference[title]["LION"]
-        are_timed = "LION" in times and any(name in times for name in scores)
-        header += [title, *[f"time of a step ÷ LION, {without_score(title)}"] * are_timed]
+    columns, names = {}, {}
+    for title, scores in all_scores(read, "one change").items():
+        bases = {base_of(name) for name in scores} & reference.get(title, {}).keys()
+        if scores := {name: of_seed for name, of_seed in scores.items() if base_of(name) in bases}:
+            columns[title] = {base: reference[title][base] for base in bases} | scores
+            names |= dict.fromkeys(columns[title])
+    bases = sorted({base_of(name) for name in names}, key=lambda name: (name != "LION", name))
+    lines = {name: [name] for base in bases for name in (base, *(x for x in names if x != base == base_of(x)))}
+    header = [""]
+    for title, scores in columns.items():
+        times = ratios.get(without_score(title), {})
+        are_timed = any(name in times and base_of(name) in times for name in scores if name != base_of(name))
+        header += [title, *[f"time of a step ÷ unchanged, {without_score(title)}"] * are_timed]
         for name, line in lines.items():
-            values = scores.get(name, recommended if name == "LION" else None)
-            line.append("" if values is None else beside(values, recommended))
+            line.append(cell(name, scores, base_of(name)) if name in scores else "")
             if are_timed:
-                line.append(f"{times[name] / times['LION']:.2f}" if name in times else "")
-    return markdown_table(header, list(lines.values())) if names else ""
+                is_timed = {name, base_of(name)} <= times.keys()
+                line.append(f"{times[name] / times[base_of(name)]:.2f}" if is_timed else "")
+    about = "Behind the semicolon: the difference from the model without a change, as in the tables of real data."
+    return f"{markdown_table(header, list(lines.values()))}\n\n{about}" if columns else ""
 
 
 @picture("scores_by_time")
@@ -225,11 +223,10 @@ def draw_scores(read: Read, plt):
     if not panels:
         return None
     figure, axes = plt.subplots(1, len(panels), figsize=(3.6 * len(panels) + 1.6, 3.7), squeeze=False)
-    handles, firsts = {}, []
+    handles = {}
     for axis, (name, unit, models, times) in zip(axes[0], panels, strict=True):
-        best = models[first_of(models)]
-        firsts.append({x for x, values in models.items() if not differ(values, best)})
-        for model, values in models.items():
+        for model, of_seed in models.items():
+            values = list(of_seed.values())
             spread = statistics.stdev(values) if len(values) > 1 else 0
             handles[model] = axis.errorbar(
                 times[model], statistics.mean(values), spread, fmt="o", color=COLORS[model], elinewidth=1
@@ -238,10 +235,7 @@ def draw_scores(read: Read, plt):
         panel(axis, name, "time of a training step ÷ softmax (log scale)", unit, [0.5, 1, 2, 4])
     handles = {name: handles[name] for name in in_order(handles)}
     figure.legend(handles.values(), handles, loc="outside right center")
-    everywhere = in_order(set.intersection(*firsts))
-    are = "is" if len(everywhere) == 1 else "are"
-    message = f"{' and '.join(everywhere)} {are} first or level in each panel. " if everywhere else ""
-    figure.suptitle(f"{message}Up is better, left is faster")
+    figure.suptitle("Up is better, left is faster")
     speed = [row for name, *_ in SOURCES for row in read(f"{name}_speed")]
     footnote(figure, speed, "medians of a step; mean ± standard deviation over seeds")
     return figure

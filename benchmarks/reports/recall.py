@@ -10,11 +10,11 @@ from reports.registry import Read, table
 
 
 DEFAULT = "default"
-# On the page: what helps LION to recall, beside softmax attention, and its layers of other types.
+# On the page: what helps LION to recall, beside softmax attention, layers of other types and other mixers.
 SHOWN = (
-    r"\| (softmax \(rotary\) \| default|LION \| (default|steps=2000|num_attention_heads=2( steps=2000)?"
-    r"|feature_map=identity normalization=none num_attention_heads=2 steps=2000"
-    r"|layers (LF|LS sliding_window=16))|LION-Delta \| learning_rate=0.008 num_(attention_heads=2|key_heads=1)) \|"
+    r"\| ((softmax \(rotary\)|LION|local mean|GLA|Hydra) \| default|LION \| (num_attention_heads=2 steps=2000"
+    r"|feature_map=identity normalization=none num_attention_heads=2 steps=2000|layers LF)"
+    r"|LION-Delta \| learning_rate=0.008 num_(attention_heads=2|key_heads=1)) \|"
 )
 
 

@@ -39,12 +39,23 @@ def test_each_form_is_the_definition(bench, form, chunk_size):
     assert (result - exact).abs().max() <= 2 * (near - exact).abs().max()
 
 
+def test_softmax_is_beside_them(bench):
+    query, key, value, _ = bench.attention_inputs("LION-S", 1, 100)
+    expected = (query @ key.mT / 8).softmax(-1) @ value  # heads of 64
+    torch.testing.assert_close(bench.make_call("softmax", None, 100)()[0], expected)
+
+
 @pytest.mark.slow
 def test_the_benchmark_runs(bench, tmp_path):
     arguments = ["--quick", "--repeats", "1", "--output_dir", str(tmp_path)]
     bench.main(arguments)
     rows = (tmp_path / "forms.csv").read_text()
     page = (tmp_path / "memory.md").read_text()
-    assert "| recurrent |" in page and "| chunks of 256 tokens |" in page and "512 tokens, MiB |" in page
+    assert (
+        "| recurrent |" in page
+        and "| softmax |" in page
+        and "| chunks of 256 tokens |" in page
+        and "512 tokens, MiB |" in page
+    )
     bench.main(arguments)  # all is there
     assert (tmp_path / "forms.csv").read_text() == rows

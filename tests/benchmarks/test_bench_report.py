@@ -149,8 +149,8 @@ def test_own_tables_are_for_papers_and_say_what_they_are_of(report, measure, tmp
         "trial": 0,
         "settings": "length=8 data=0123456789ab",
     }
-    rows = [case | {"contestant": name, "test_score": 0.5} for name in ("LION-D", "softmax", "R&D_mixer")]
-    rows += [case | {"contestant": "LION-D", "test_score": 0.6}]
+    rows = [case | {"contestant": name, "seed": 1, "test_score": 0.5} for name in ("LION-D", "softmax", "R&D_mixer")]
+    rows += [case | {"contestant": "LION-D", "seed": 2, "test_score": 0.6}]
     measure.append_rows(tmp_path / "real_text.csv", rows)
     report.write_pages(tmp_path)
     lines = (tmp_path / "latex" / "real_text.tex").read_text(encoding="utf-8").splitlines()

@@ -32,6 +32,72 @@ def rows(task, split: str, count: int, seed: int = 0) -> list[dict]:
     return [task.example(split, index, seed) for index in range(count)]
 
 
+def value_of(symbols: list[str]) -> int:
+    """The value of a ListOps expression, by a stack."""
+    stack: list = []
+    for symbol in symbols:
+        if symbol != "]":
+            stack.append(symbol if symbol.startswith("[") else int(symbol))
+            continue
+        values = []
+        while not isinstance(stack[-1], str):
+            values.append(stack.pop())
+        values.sort()
+        middle = len(values) // 2
+        median = values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) // 2
+        results = {"[MIN": values[0], "[MAX": values[-1], "[MED": median, "[SM": sum(values) % 10}
+        stack[-1] = results[stack[-1]]
+    (value,) = stack
+    return value
+
+
+def test_values_of_lists(generated):
+    symbols = importlib.import_module("tasks.generated.listops").SYMBOLS
+    assert value_of(["[MAX", "2", "9", "[MIN", "4", "7", "]", "0", "]"]) == 9
+    task, seen = generated.ListOps(length=40, shortest=12, most_arguments=5, depth=3), set()
+    for row in rows(task, "test", 40):
+        words = [symbols[x - 1] for x in row["input_ids"]]
+        assert row["labels"] == [value_of(words)] and 12 <= len(words) <= 40
+        depth, deepest = 0, 0
+        for word in words:
+            depth += word.startswith("[") - (word == "]")
+            deepest = max(deepest, depth)
+        assert depth == 0 and deepest <= 3
+        seen |= {*words}
+    assert seen == {*symbols} and task.vocab_size == 16 and task.num_labels == 10
+    with pytest.raises(ValueError, match="4 ≤ shortest ≤ length"):
+        generated.ListOps(length=8, shortest=12)
+
+
+@pytest.mark.parametrize("fields", [{}, {"length": 1024, "dashes": 9, "shorter": 3}])
+def test_discs_lie_on_one_curve_or_on_two(generated, fields, monkeypatch):
+    """The curves and discs that an image was drawn from say the label; curves of all images are alike."""
+    task, drawn = generated.Pathfinder(**fields), []
+    draw = type(task).draw
+    monkeypatch.setattr(
+        type(task), "draw", lambda self, curves, discs: drawn.append((curves, discs)) or draw(self, curves, discs)
+    )
+    monkeypatch.setattr("tasks.generated.pathfinder.split_of", lambda content: "train")
+    labels = []
+    for row, (curves, (first, second)) in zip(rows(task, "train", 30), drawn, strict=True):
+        ends = [{tuple(curve[0, 0]), tuple(curve[-1, 1])} for curve in curves]
+        on = [{n for n, of_curve in enumerate(ends) if tuple(disc) in of_curve} for disc in (first, second)]
+        assert row["labels"] == [int(on[0] == on[1])] and on[0] | on[1] <= {0, 1} and tuple(first) != tuple(second)
+        assert [len(curve) for curve in curves] == [task.dashes] * 2 + [task.dashes // 3] * task.shorter
+        apart = min(
+            ((x[:, None] - y[None]) ** 2).sum(-1).min() ** 0.5
+            for n, x in enumerate(curve.reshape(-1, 2) for curve in curves)
+            for y in (curve.reshape(-1, 2) for curve in curves[:n])
+        )
+        assert apart >= 2.5
+        assert len(row["input_ids"]) == task.length and 1 <= min(row["input_ids"]) <= max(row["input_ids"]) <= 16
+        assert row["input_ids"].count(16) >= 2  # the middles of the discs are white
+        labels += row["labels"]
+    assert 5 < sum(labels) < 25
+    with pytest.raises(ValueError, match="`length` is 250, and images are square"):
+        generated.Pathfinder(length=250)
+
+
 def test_neighbour_is_on_the_left(generated):
     task = generated.Neighbour(length=9, num_symbols=5)
     for row in rows(task, "test", 5):

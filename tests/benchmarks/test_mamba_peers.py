@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Hydra and Vim, to compare with: both directions, with padding, and with weights of transformers' beginnings."""
+"""Two Mamba-2 and Vim as peers: both directions, with padding, and with weights of transformers' beginnings."""
 
 import importlib
 from contextlib import nullcontext
@@ -26,7 +26,7 @@ def peers():
     return importlib.import_module("peers.mamba")
 
 
-@pytest.fixture(params=["Hydra", "Vim"])
+@pytest.fixture(params=["two Mamba-2", "Vim"])
 def model(request, peers):
     torch.manual_seed(0)
     return peers.use_mamba(LionModel(CONFIG), request.param).double().eval()
@@ -62,7 +62,7 @@ def test_gradient_reaches_every_weight(peers):
 
 
 @pytest.mark.parametrize("length", [1, 13, 64, 200])
-@pytest.mark.parametrize(("peer", "heads"), [("Hydra", 2), ("Hydra", 3), ("Vim", 2)])
+@pytest.mark.parametrize(("peer", "heads"), [("two Mamba-2", 2), ("two Mamba-2", 3), ("Vim", 2)])
 def test_scan_equals_that_of_transformers(peers, peer, heads, length):
     """Results and gradients; the references of transformers compute in float32."""
     torch.manual_seed(0)

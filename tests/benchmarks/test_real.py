@@ -2,6 +2,7 @@
 """The search of learning rates on real data: equal for all, resumable, and told beside what was published."""
 
 import importlib
+import json
 import re
 from dataclasses import replace
 from functools import partial
@@ -69,6 +70,24 @@ def test_image_models_have_equal_parameters(images, rate_search, scale, task, tm
         search.check_parameters(["LION-LIT"])
 
 
+def test_rows_are_of_the_models_that_they_name(images, rate_search):
+    """Models differ in a few parameters, by which a row under another model's name shows."""
+    args = arguments(images, rate_search)
+    rows = read_rows(rate_search.RESULTS / "real_images.csv", scale="cpu")
+    wrong, searches = [], {}
+    for case in {(row["task"], row["contestant"], row["trial"], row["parameters"]) for row in rows}:
+        task, name, trial, parameters = case
+        if task not in searches:
+            experiment = images.SCALES["cpu"][task]
+            data = images.load_data(some_images(), some_images(), experiment)
+            searches[task] = images.ImageSearch(task, experiment, data, args)
+        model, experiment = searches[task].make(name, trial)
+        data = searches[task].data
+        if rate_search.count(model, rate_search.make_config(model, experiment, data), data) != parameters:
+            wrong.append(case)
+    assert not wrong
+
+
 def test_a_search_may_be_shorter(images, rate_search, tmp_path, monkeypatch, capsys):
     words = ["--scale", "quick", "--output_dir", str(tmp_path), "--steps", "2", "--trials", "2", "--seeds", "4", "5"]
     args = arguments(images, rate_search, *words)
@@ -110,41 +129,54 @@ def test_one_field_changes_at_what_was_chosen_for_lion(images, rate_search, tmp_
     experiment = images.SCALES["quick"]["7x7"]
     search = images.ImageSearch("7x7", experiment, images.load_data(some_images(), some_images(), experiment), args)
     with pytest.raises(ValueError, match="LION has no trials for 7x7 yet"):
-        search.one_change()
-    chosen = {"LION": 3, "softmax": 1}
+        search.one_change(["LION"])
+    chosen = {"LION": 3, "LION-D": 1, "softmax": 1}
     monkeypatch.setattr(rate_search.Search, "choice", lambda self, name: chosen.get(name))
     trained = []
     monkeypatch.setattr(search, "train", lambda *case: trained.append(case))
-    search.one_change()
-    assert trained == [(name, "one change", 3, seed) for name in search.changes for seed in (1, 2, 3)]
+    search.one_change(["softmax", "LION"])
+    changes = [name for name in search.changes if name.startswith("LION,")]
+    assert trained == [(name, "one change", 3, seed) for name in changes for seed in (1, 2, 3)]
     monkeypatch.setattr(search, "columns", lambda *args: {})
     command = search.fit({"contestant": trained[0][0], "stage": "one change"}, "LION", experiment)["command"]
     assert command.endswith("--scale quick --tasks 7x7 --contestants 'LION' --stages 'one change'")
     recommended = search.make("LION", 3)[1]
-    for name, fields in search.changes.items():
+    for name in changes:
         model, changed = search.make(name, search.choice(name))
-        assert model == "LION" and changed.variant == recommended.variant | fields
+        assert model == "LION" and changed.variant == recommended.variant | search.changes[name]
         assert changed == replace(recommended, variant=changed.variant)
+    trained.clear()
+    search.one_change(["LION-D"])
+    assert {case[0] for case in trained} == {"LION-D, no division", "LION-D, N(0, 1) decays"}
+    assert search.make("LION-D, no division", 1)[1].variant == {"feature_map": "identity", "normalization": "none"}
+    lit = search.make("LION-LIT, no division", 0)
+    assert lit[0] == "LION-LIT" and lit[1].variant["feature_map"] == "identity"  # not the ELU of images
 
 
-def test_a_change_is_told_beside_the_recommended_model(tables):
+def test_a_change_is_told_beside_the_model_without_it(tables):
     row = {"scale": "cpu", "task": "7x7", "trial": 3}
     scores = {"LION": (0.80, 0.81, 0.82), "LION, a": (0.90, 0.91, 0.92), "LION, b": (0.81, 0.81, 0.82)}
-    stages = {name: "equal steps" if name == "LION" else "one change" for name in scores}
+    scores |= {"LION-D": (0.5, 0.5, 0.5), "LION-D, a": (0.5, 0.5, 0.6), "LION-S, a": (0.7, 0.7, 0.7)}
     rows = [
-        row | {"contestant": name, "stage": stages[name], "test_accuracy": x} for name in scores for x in scores[name]
+        row
+        | {"contestant": name, "stage": "one change" if "," in name else "equal steps"}
+        | {"seed": seed, "test_accuracy": x}
+        for name in scores
+        for seed, x in enumerate(scores[name])
     ]
     speed = [row | {"contestant": name, "ratio": x} for name, x in (("LION", 1.5), ("LION, a", 3.0))]
     table = tables.one_change(lambda name: {"real_images": rows, "real_images_speed": speed}.get(name, []))
     lines = [
         "| LION | 81.0 ± 1.0 | 1.00 |",
-        "| LION, a | 91.0 ± 1.0, better | 2.00 |",
-        "| LION, b | 81.3 ± 0.6 |  |",
+        "| LION, a | 91.0 ± 1.0; +10.0 [+10.0, +10.0] | 2.00 |",
+        "| LION, b | 81.3 ± 0.6; +0.3 [−1.1, +1.8] |  |",
+        "| LION-D | 50.0 ± 0.0 |  |",
+        "| LION-D, a | 53.3 ± 5.8; +3.3 [−11.0, +17.7] |  |",
     ]
-    assert table.splitlines()[2:] == lines
+    assert table.splitlines()[2:7] == lines and "LION-S" not in table  # which has nothing to compare with
     assert tables.one_change(lambda name: []) == ""
     changes = [x for x in rows if x["stage"] == "one change"]
-    assert tables.one_change(lambda name: changes if name == "real_images" else []) == ""  # nothing to compare with
+    assert tables.one_change(lambda name: changes if name == "real_images" else []) == ""
 
 
 def test_only_images_for_training_change(images):
@@ -188,12 +220,12 @@ def test_images_are_a_search_that_goes_on(images, only_scores_by_time, tmp_path)
 @pytest.mark.slow
 def test_texts_are_a_search_that_goes_on(text, no_pictures, tmp_path, monkeypatch):
     monkeypatch.setattr("reports.real.SAME_TIME", 0.0)  # the measured time of a step decides nothing
-    args = ["--quick", "--contestants", "softmax", "Hydra", "--tasks", "mlm", "facets", "--threads", "1"]
+    args = ["--quick", "--contestants", "softmax", "two Mamba-2", "--tasks", "mlm", "facets", "--threads", "1"]
     args += ["--output_dir", str(tmp_path), "--data", str(tmp_path / "data")]
     text.main(args)
     rows = read_rows(tmp_path / "real_text.csv")
     stages = {"equal steps": 3, "equal time": 3}
-    for (task, trials), name in product((("mlm", 5), ("facets", 4)), ("softmax", "Hydra")):
+    for (task, trials), name in product((("mlm", 5), ("facets", 4)), ("softmax", "two Mamba-2")):
         found = [row["stage"] for row in rows if (row["task"], row["contestant"]) == (task, name)]
         expected = {x: n for x, n in stages.items() if (name, x) != ("softmax", "equal time")} | {"trial": trials}
         assert {x: found.count(x) for x in found} == expected
@@ -205,7 +237,7 @@ def test_texts_are_a_search_that_goes_on(text, no_pictures, tmp_path, monkeypatc
     lines = table.read_text(encoding="utf-8").splitlines(keepends=True)
     table.write_text("".join(lines[:-1]), encoding="utf-8")
     last = rows[-1]
-    folder = next(x for x in models if x.startswith("Hydra-equal_time") and x.endswith(str(last["seed"])))
+    folder = next(x for x in models if x.startswith("two_Mamba-2-equal_time") and x.endswith(str(last["seed"])))
     weights = tmp_path / "data" / "models" / "quick" / "mlm" / folder / "model.safetensors"
     before = weights.read_bytes()
     (weights.parent / "test" / text.RESULTS_OF_RUN).unlink()
@@ -255,15 +287,16 @@ def test_text_models_have_equal_parameters(text, rate_search, tmp_path):
 def test_peers_are_saved_and_loaded(text, tmp_path):
     peers = importlib.import_module("peers.auto_classes")
     config = text.make_config(
-        "Hydra", text.SCALES["quick"]["mlm"], text.Data(text.LionForMaskedLM, {"vocab_size": 99}, {}, None)
+        "two Mamba-2", text.SCALES["quick"]["mlm"], text.Data(text.LionForMaskedLM, {"vocab_size": 99}, {}, None)
     )
     ids = torch.arange(1, 21)[None]
-    with peers.auto_classes_of("Hydra"):
+    with peers.auto_classes_of("two Mamba-2"):
         model = peers.AutoModelForMaskedLM.from_config(config).eval()
         model.save_pretrained(tmp_path)
         loaded = peers.AutoModelForMaskedLM.from_pretrained(tmp_path).eval()
         classifier = peers.AutoModelForSequenceClassification.from_pretrained(tmp_path)
-    assert type(model).__name__ == "HydraForMaskedLM" and type(classifier).__name__ == "HydraForSequenceClassification"
+    names = [type(x).__name__ for x in (model, classifier)]
+    assert names == ["TwoMamba2ForMaskedLM", "TwoMamba2ForSequenceClassification"]
     with torch.no_grad():
         assert torch.equal(model(ids).logits, loaded(ids).logits)
         assert not torch.equal(model(ids).logits, type(model)(config).eval()(ids).logits)
@@ -272,18 +305,65 @@ def test_peers_are_saved_and_loaded(text, tmp_path):
     assert type(peers.AutoModelForMaskedLM.from_config(config)).__name__ == "LionForMaskedLM"
 
 
-def test_first_level_and_behind(tables):
-    scores = {"softmax": [90.0, 90.2, 90.4], "LION-D": [90.1, 90.3, 90.6], "LION-LIT": [80.0, 80.2, 80.4]}
-    cells = {name: tables.with_place(name, scores) for name in scores}
-    assert cells == {"LION-D": "90.3 ± 0.3, first", "softmax": "90.2 ± 0.2, level", "LION-LIT": "80.2 ± 0.2"}
+def seeds(*scores: float) -> dict[int, float]:
+    return dict(enumerate(scores, 1))
+
+
+def test_differences_are_paired_by_seeds(tables):
+    paired = importlib.import_module("reports.paired")
+    scores = {"softmax": seeds(80.0, 85.0, 90.0, 70.0, 75.0), "LION": seeds(81.0, 86.2, 90.8), "one": {9: 50.0}}
+    mean, low, high = paired.difference(scores["LION"], scores["softmax"])  # 1.0, 1.2, 0.8: of three seeds
+    assert mean == pytest.approx(1.0) and high - mean == pytest.approx(4.302653 * 0.2 / 3**0.5, rel=1e-6)
+    assert mean - low == pytest.approx(high - mean)
+    assert paired.differ(scores["LION"], scores["softmax"])  # means and deviations of all seeds would not tell
+    assert paired.cell("LION", scores, "softmax", " ↑") == "86.0 ± 4.9 ↑; +1.0 [+0.5, +1.5]"
+    assert (
+        paired.cell("softmax", scores, "softmax") == "80.0 ± 7.9" and paired.cell("one", scores, "softmax") == "50.0"
+    )
+    assert paired.cell("LION", {"LION": seeds(1.0, 2.0)}, "softmax") == "1.5 ± 0.7"  # nobody beside it
+    diverged = {"LION": seeds(81.0, float("nan"), 90.8), "softmax": scores["softmax"]}
+    assert paired.cell("LION", diverged, "softmax") == "85.9 ± 6.9; +0.9 [−0.4, +2.2]"
+    assert "from softmax, paired" in paired.note({"7x7": scores}, "softmax", has_edges=False)
+    assert paired.note({"7x7": {"one": {9: 50.0}}}, "softmax", has_edges=False) == ""
+
+
+def test_pairs_of_models_in_a_published_order(tables):
+    scores = {
+        "softmax": seeds(90.0, 90.2, 90.4),
+        "LION-D": seeds(90.1, 90.1, 90.6),
+        "LION-LIT": seeds(80.0, 80.2, 80.3),
+    }
     published = {"softmax": 77.9, "LION-D": 77.8, "LION-LIT": 74.7, "Vim": 81.9}
     assert tables.in_published_order(scores, published) == "2 of 2"
     assert tables.in_published_order(scores, published | {"LION-LIT": 77.85}) == "1 of 2"
-    assert tables.with_place("LION", {"LION": [1.0, 2.0]}) == "1.5 ± 0.7"  # nobody beside it
+
+
+def test_learning_rates_at_the_edge_of_their_grid_are_marked():
+    edges = importlib.import_module("reports.paired").edges
+    trials = [{}, {"rate": 2.0}, {"initializer_range": 0.1}, {"initializer_range": 0.1, "rate": 4.0}]
+
+    def rows(name: str, chosen: int, grid: list[dict]) -> list[dict]:
+        case = {"task": "7x7", "contestant": name}
+        of_trials = [case | {"stage": "trial", "trial": n, "setting": json.dumps(x)} for n, x in enumerate(grid)]
+        return [*of_trials, case | {"stage": "equal steps", "trial": chosen, "setting": json.dumps(grid[chosen])}]
+
+    cases = {"low": (2, trials), "middle": (1, trials), "high": (3, trials), "no grid": (0, trials[::2])}
+    found = edges([row for name, case in cases.items() for row in rows(name, *case)])
+    assert {name: found.get(("7x7", name)) for name in cases} == {
+        **{"low": " ↓", "middle": "", "high": " ↑"},
+        "no grid": None,
+    }
 
 
 def test_tables_begin_with_one_row(tables):
-    row = {"stage": "equal steps", "task": "14x14", "contestant": "LION-D", "trial": 3, "test_accuracy": 0.9}
+    row = {
+        "stage": "equal steps",
+        "task": "14x14",
+        "contestant": "LION-D",
+        "trial": 3,
+        "seed": 1,
+        "test_accuracy": 0.9,
+    }
     rows = {"real_images": [row], "published": [{"model": "LION-D", **dict.fromkeys(("x",), 1)}]}
     columns = ("ImageNet top-1, base size, %", "training time ÷ softmax, images")
     rows["published"][0] |= dict.fromkeys(columns, 2.5)
@@ -310,7 +390,7 @@ def test_models_that_are_as_fast_are_trained_once(text, rate_search, tables, tmp
     monkeypatch.setattr(fine_tuning, "times", lambda choices: dict.fromkeys(ratios, 1.0))
     fine_tuning.equal_time(list(ratios))
     assert trained == 6 * [("LION-LIT", "equal time")]
-    row = {"scale": "cpu", "task": "mlm", "trial": 3, "test_score": 0.5}
+    row = {"scale": "cpu", "task": "mlm", "trial": 3, "seed": 1, "test_score": 0.5}
     rows = [row | {"contestant": name, "stage": "equal steps"} for name in ratios]
     rows += [row | {"contestant": "LION-LIT", "stage": "equal time", "test_score": 0.6}]
     speed = [row | {"contestant": name, "ratio": ratio} for name, ratio in ratios.items()]

@@ -12,7 +12,7 @@ def trainings():
     return importlib.import_module("trainings")
 
 
-@pytest.mark.parametrize("name", ["LION-S", "Hydra", "Vim"])
+@pytest.mark.parametrize("name", ["LION-S", "two Mamba-2", "Vim", "Hydra"])
 def test_peers_may_start_as_their_authors_have_them(trainings, name):
     data = trainings.Data(trainings.LionForMaskedLM, {"vocab_size": 99}, {}, None)
     config = trainings.LionConfig(**trainings.sizes(192, 1, 4) | data.config | trainings.MODELS[name])

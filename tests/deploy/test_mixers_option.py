@@ -14,7 +14,8 @@ from configuration_lion import registry
 from modeling_lion.mixers.import_mixers import import_mixers
 
 
-SUPPORT = Path(__file__).parents[1] / "support"
+ROOT = Path(__file__).parents[2]
+FILES = [*(ROOT / "benchmarks" / "peers" / f"{name}.py" for name in ("gla", "neighbours"))]
 PAPER = ("arXiv", "afzal2025lion", "bibtex")
 ODD = """
 import torch
@@ -59,9 +60,9 @@ def files(tmp_path, monkeypatch):
     folder = tmp_path / "files"
     folder.mkdir()
     sources = {"my_odd": ODD, "my_slow": KEYS}
-    for name in ("gla", "neighbours"):
-        source = (SUPPORT / f"{name}.py").read_text(encoding="utf-8")
-        sources[f"my_{name}"] = source.replace(f'description = "{name}"', f'description = "my_{name}"')
+    for path in FILES:
+        source = path.read_text(encoding="utf-8")
+        sources[f"my_{path.stem}"] = source.replace(f'description = "{path.stem}"', f'description = "my_{path.stem}"')
     for name, source in sources.items():
         (folder / f"{name}.py").write_text(source, encoding="utf-8")
     before, path = dict(registry.MIXERS), list(sys.path)

@@ -2,6 +2,7 @@
 """The examples run on small real data, leave folders that load, go on where they stopped, and refuse nonsense."""
 
 import json
+import re
 import shutil
 import sys
 from importlib import import_module
@@ -279,6 +280,27 @@ def test_recipe_for_mlm(text_files, tmp_path):
     assert list((tmp_path / "out").rglob("events.out.tfevents*"))
     with Image.open(tmp_path / "out" / "training.png") as image:
         assert image.size[0] > 500
+
+
+@pytest.mark.slow
+def test_runs_of_a_sweep_are_files(text_files, tmp_path, monkeypatch):
+    """The block of the page writes them; run_mlm.py takes two, with smaller models and data."""
+    page = (EXAMPLES.parent / "docs" / "guides" / "pretrain.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, "pretrain.md", "exec"), {})
+    files = sorted(tmp_path.glob("run-*.yaml"))
+    runs = [yaml.safe_load(path.read_text()) for path in files]
+    assert len({run["learning_rate"] for run in runs}) == 8 and all(
+        5e-4 <= run["learning_rate"] <= 5e-3 for run in runs
+    )
+    more = text_arguments(text_files, tmp_path / "out")[2:]  # the file names the configuration
+    more = [word for n, word in enumerate(more) if "--output_dir" not in more[max(n - 1, 0) : n + 1]]
+    for path, run in zip(files[:2], runs, strict=False):
+        trainer = import_module("run_mlm").main([str(path), *more, "--max_seq_length", "24"])
+        assert trainer.args.learning_rate == run["learning_rate"] and trainer.args.seed == run["seed"]
+        folder = tmp_path / run["output_dir"]
+        assert list(folder.rglob("events.out.tfevents*")) and "eval_loss" in results(folder, "eval")
 
 
 def test_recipe_for_mlm_large_differs_in_size_and_learning_rate():

@@ -1,6 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Two mixers that the package does not have, in files of their own (tests/support/gla.py and neighbours.py): each gets
+Two mixers that the package does not have, in files of their own (benchmarks/peers/gla.py and neighbours.py): each gets
 what docs/concepts/architecture.md promises for what it brings, and a refusal for the rest.
 """
 
@@ -40,7 +40,7 @@ def outside():
     """The mixers of both files are known in a test, and forgotten after it."""
     before = dict(registry.MIXERS)
     for name, class_name in CLASSES.items():
-        register_mixer(getattr(import_module(name), class_name))
+        register_mixer(getattr(import_module(f"peers.{name}"), class_name))
     yield
     registry.MIXERS.clear()
     registry.MIXERS.update(before)
@@ -58,13 +58,15 @@ def mixed_by_definition(name: str, mixer: Mixer, states: torch.Tensor) -> torch.
         return torch.stack([states[max(0, i - 3) : i + 4].mean(0) for i in range(length)])
     query, key, value, log_decay = (x[0] for x in mixer.inputs(states[None]))  # (heads, length, head_dim)
     decay, rows = log_decay.exp(), []
+    forward = torch.arange(len(query)) < len(query) // 2  # which heads read forward
     for i in range(length):
-        row = 0
+        row = torch.zeros_like(value[:, 0])
         for j in range(length):
             passed = decay[:, j + 1 : i + 1] if j <= i else decay[:, i:j]  # from j to i, without j
-            row = row + (query[:, i] * key[:, j] * passed.prod(1)).sum(-1, keepdim=True) * value[:, j]
-        rows.append(row.flatten())
-    return torch.stack(rows)
+            weight = (query[:, i] * key[:, j] * passed.prod(1)).sum(-1)
+            row += torch.where((forward & (j <= i)) | (~forward & (j >= i)), weight, 0)[:, None] * value[:, j]
+        rows.append((row / (row.square().mean(-1, keepdim=True) + 1e-5).sqrt()).flatten())
+    return torch.stack(rows) * torch.nn.functional.silu(mixer.gate_proj(states))
 
 
 @NAMES
@@ -309,7 +311,7 @@ for name, right in expected.items():
 @NAMES
 def test_the_promised_tests_pass(name):
     """`pytest -p FILE tests/model -k NAME`, which the page advises."""
-    folders = os.pathsep.join(filter(None, [str(ROOT / "tests" / "support"), os.environ.get("PYTHONPATH")]))
+    folders = os.pathsep.join(filter(None, [str(ROOT / "benchmarks" / "peers"), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", name, "tests/model", "-k", name]
     environment = os.environ | {"PYTHONPATH": folders}
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)

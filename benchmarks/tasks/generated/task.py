@@ -23,7 +23,8 @@ class Task(ABC):
     equal fields, seed and index give the same example.
 
     An example is `{"input_ids": list of int, "labels": list of int}`, one label for each token, `NO_LABEL` where
-    nothing is asked. Tokens are numbers from 1 to `vocab_size - 1`; 0 is left for padding.
+    nothing is asked; or one label, of the whole sequence (`OF_SEQUENCES`). Tokens are numbers from 1 to `vocab_size -
+    1`; 0 is left for padding.
     """
 
     name: ClassVar[str]

@@ -1,0 +1,25 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The table of `bench_lra.py`: tasks after the Long Range Arena, in small."""
+
+from reports.real import by_stage, marks_of, score_tables, step_ratios
+from reports.registry import Read, table
+
+
+REFERENCE = "softmax (rotary)"
+TASKS = {
+    "listops": "ListOps, test %",
+    "pathfinder": "Pathfinder 16 × 16, test %",
+    "pathfinder32": "Pathfinder 32 × 32, test %",
+    "text": "text, test %",
+    "retrieval": "retrieval, test %",
+}
+
+
+@table("lra", csv=("lra", "lra_speed"))
+def lra(read: Read) -> str:
+    rows = read("lra")
+    scores, ratios = by_stage(rows, TASKS, "test_accuracy"), step_ratios(read("lra_speed"), TASKS)
+    chances = {TASKS[row["task"]]: row["chance"] for row in rows if row["task"] in TASKS}
+    text = score_tables(scores, ratios, marks_of(rows, TASKS), REFERENCE, [], {})
+    told = ", ".join(f"{x.split(', ')[0]} {100 * chances[x]:.1f} %" for x in TASKS.values() if x in chances)
+    return f"{text}\n\nThe most frequent answer alone: {told}." if text else ""
