@@ -113,19 +113,18 @@ def scan_attention(
     sums, weights = attention(*inputs, *gates, returns_sums=True, **kwargs)
     if weights is None:
         sums = [mean_in_raster_order(scans, heads, x) for x in ((sums,) if beta else sums)]
-    else:
-        weights = mean_in_raster_order(scans, heads, weights, is_square=True)
-        with without_autocast(value):  # computed from the weights, so that these have a gradient
-            sums = [weights @ value.to(weights.dtype), weights.sum(-1, keepdim=True)]
+        if beta:
+            return finish_delta(sums[0], value.dtype, normalization)[0], None
+        return normalize(*sums, normalization, query.shape[-1]).to(value.dtype), None
+    weights = mean_in_raster_order(scans, heads, weights, is_square=True)
+    if not beta:
+        weights = normalize(weights, weights.sum(-1, keepdim=True), normalization, query.shape[-1])
+    with without_autocast(value):  # computed from the weights, so that these have a gradient
+        output = weights @ value.to(weights.dtype)
     if beta:
-        output, denominator = finish_delta(sums[0], value.dtype, normalization)
-        if weights is not None and normalization == "rms":
-            weights = weights / denominator.unsqueeze(-1)
-    else:
-        output = normalize(*sums, normalization, query.shape[-1]).to(value.dtype)
-        if weights is not None:
-            weights = normalize(weights, sums[1], normalization, query.shape[-1])
-    return output, None if weights is None else weights.to(value.dtype)
+        output, denominator = finish_delta(output, value.dtype, normalization)
+        weights = weights / denominator.unsqueeze(-1) if normalization == "rms" else weights
+    return output.to(value.dtype), weights.to(value.dtype)
 
 
 def gates_along(scans: Tensor, heads: int, x):  # no annotation: torch 2.9 cannot make unions of types on Python 3.10
