@@ -8,8 +8,6 @@ import json
 import statistics
 from collections import defaultdict
 
-from scipy.special import stdtrit
-
 from reports.cells import mean_std
 
 
@@ -25,6 +23,8 @@ ABOUT_EDGES = "↑ and ↓: the chosen learning rate is the highest or the lowes
 
 def difference(scores: dict[int, float], reference: dict[int, float]) -> tuple[float, float, float] | None:
     """The mean difference over common seeds and the ends of its interval; `None` with fewer than two such seeds."""
+    from scipy.special import stdtrit  # a GPU's machine has no scipy, and no such table
+
     found = [scores[seed] - reference[seed] for seed in scores.keys() & reference.keys()]
     found = [x for x in found if x == x]  # a training may have diverged
     if len(found) < 2:
