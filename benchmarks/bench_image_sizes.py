@@ -165,7 +165,7 @@ def predict(model: nn.Module, images: Tensor) -> Tensor:
 
 
 def models_of_size(small: nn.Module, linear: nn.Module, patches: int) -> dict[str, Callable[[Tensor], Tensor]]:
-    """What gives the labels of images of so many patches; the linear forms only where they are linear."""
+    """Return what labels images of so many patches; the linear forms only where they are linear."""
     vit = with_size(small, patches)
     if patches == TRAINED:
         return {"ViT": partial(predict, vit)}
@@ -196,7 +196,7 @@ def measure_size(data: dict[str, np.ndarray], models: dict, patches: int, tested
 
 
 def noise(categories: int = 3) -> dict[str, np.ndarray]:
-    """What `load_clipart` returns, of noise."""
+    """Make noise in the format of `load_clipart`."""
     generator = np.random.default_rng(0)
     data = {split: generator.integers(0, 256, (12, SIDE, SIDE, 3), dtype=np.uint8) for split in SPLITS}
     data |= {f"{split} labels": np.arange(12) % categories for split in SPLITS}

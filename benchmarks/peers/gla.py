@@ -120,7 +120,7 @@ class GlaMixer(Mixer):
         return mixed.transpose(1, 2).flatten(2).to(gate.dtype) * gate
 
     def segment_states(self, hidden_states: Tensor, layout) -> BorderStates:
-        """What a segment writes into a state that passes through, and the factors by which it decays the state."""
+        """Return what a segment writes into a state that passes through, and the factors by which it decays it."""
         key, value, log_decay = map(turned, self.inputs(hidden_states)[1:])
         passed = log_decay.cumsum(2)
         written = (key * (passed[:, :, -1:] - passed).exp()).transpose(-1, -2) @ value

@@ -51,7 +51,7 @@ def cell(name: str, scores: Scores, reference: str, mark: str = "") -> str:
 
 
 def edges(rows: list[dict]) -> dict[tuple[str, str], str]:
-    """By task and contestant " ↑" or " ↓", if the trial that was chosen has the highest or lowest rate of its grid."""
+    """Mark, by task and contestant, chosen trials with the highest (" ↑") or lowest (" ↓") rate of their grid."""
     rates, chosen = defaultdict(dict), {}
     for row in rows:
         case = row["task"], row["contestant"]
@@ -69,7 +69,7 @@ def edges(rows: list[dict]) -> dict[tuple[str, str], str]:
 
 
 def note(columns: dict[str, Scores], reference: str, has_edges: bool) -> str:
-    """What the cells mean; "" if none has more than a mean."""
+    """Explain the cells; "" if none has more than a mean."""
     has_differences = any(
         difference(of_seed, scores.get(reference, {}))
         for scores in columns.values()
