@@ -374,7 +374,7 @@ MUTANTS = [
     ),
     Mutant(
         "triton: the factor from the start counts the token itself",
-        "decays_kernel",
+        "store_decays",
         "tl.exp2(tl.cumsum(before * LOG2_E, 1))",
         "tl.exp2(tl.cumsum(at * LOG2_E, 1))",
         "test_triton.py::test_in_the_interpreter",
