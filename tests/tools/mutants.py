@@ -380,6 +380,13 @@ MUTANTS = [
         "test_triton.py::test_in_the_interpreter",
     ),
     Mutant(
+        "triton: the decay of a key before a tile is that of the keys before it",
+        "next_keys",
+        "reverse=IS_BEFORE",
+        "reverse=not IS_BEFORE",
+        "test_triton.py::test_in_the_interpreter",
+    ),
+    Mutant(
         "triton: the remainder of an output has the other sign",
         "output_kernel",
         "y -= y.to(output[0].dtype.element_ty).to(tl.float32)",
