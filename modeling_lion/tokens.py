@@ -40,6 +40,7 @@ class Tokens:
             real tokens, and in models that need no neighbours.
         place: the place of each token, the inverse of `order`.
         row_lengths: the number of real tokens in each row, if `read_mask` could read it.
+        window: the number of tokens on each side that a query sees, if `read_mask` read a mask that hides others.
     """
 
     is_real: Tensor | None = None
@@ -48,6 +49,7 @@ class Tokens:
     order: Tensor | None = None
     place: Tensor | None = None
     row_lengths: list[int] | None = None
+    window: int | None = None
 
     def with_order(self) -> "Tokens":
         """
@@ -222,9 +224,10 @@ def read_once(read: Callable[..., Tokens]) -> Callable[..., Tokens]:
         version = version_of(mask) if is_readable(mask) else None
         if version is None:
             return read(mask, *options)
-        if getattr(last, "key", None) != (version, options) or last.mask() is not mask:
+        key = version, torch.is_inference_mode_enabled(), options  # autograd cannot save tensors of inference mode
+        if getattr(last, "key", None) != key or last.mask() is not mask:
             last.result = read(mask, *options)
-            last.mask, last.key = weakref.ref(mask), (version, options)
+            last.mask, last.key = weakref.ref(mask), key
         return last.result
 
     return read_or_recall
@@ -250,7 +253,8 @@ def read_mask(mask: Tensor, batch: int, has_window: bool = False) -> Tokens:
         tokens = tokens_of_pairs(seen[:, 0], has_window) if is_mask else None
     if tokens is not None and tokens.is_real is not None:
         is_real = tokens.is_real.expand(batch, -1)
-        return Tokens(is_real, row_lengths=is_real.sum(-1).tolist() if is_readable(mask) else None).with_order()
+        lengths = is_real.sum(-1).tolist() if is_readable(mask) else None
+        return replace(tokens, is_real=is_real, row_lengths=lengths).with_order()
     if tokens is not None:
         return tokens
     raise ValueError(
@@ -264,7 +268,7 @@ def tokens_of_pairs(seen: Tensor, has_window: bool) -> Tokens | None:
     """The tokens of a mask `(batch or 1, queries or 1, keys)`, bool; `None` if it hides other pairs of tokens."""
     if seen.shape[1] == 1:
         return Tokens(seen[:, 0])
-    is_real = seen.diagonal(dim1=-2, dim2=-1)
+    is_real = seen.diagonal(dim1=-2, dim2=-1).contiguous()  # a copy: `read_once` keeps it, and not the mask of pairs
     padding = is_real.unsqueeze(1).expand_as(seen)
     if torch.equal(seen, padding):
         return Tokens(is_real)
@@ -272,7 +276,7 @@ def tokens_of_pairs(seen: Tensor, has_window: bool) -> Tokens | None:
         token = torch.arange(seen.shape[-1], device=seen.device)
         reach = int(((token.unsqueeze(1) - token).abs() * seen).max())
         if torch.equal(seen, window_mask(token, token, reach) & padding):
-            return Tokens(is_real)
+            return Tokens(is_real, window=reach)
     sequence = pad(~seen[0].diagonal(-1), (1, 0)).cumsum(0)
     if len(seen) > 1 or not torch.equal(seen[0], sequence.unsqueeze(0) == sequence.unsqueeze(1)):
         return None
@@ -315,10 +319,15 @@ def check_borders(cu_seqlens: Tensor, length: int, batch: int = 1) -> None:
     Raise a ValueError unless borders rise from 0 to `length`, or to `batch * length`. Kernels check this on the CPU
     only. On an accelerator every read stalls, so the model checks once for all layers.
     """
+    if cu_seqlens.dim() != 1 or cu_seqlens.dtype not in (torch.int32, torch.int64):
+        raise ValueError(
+            "cu_seqlens must be the borders of packed sequences, (num_sequences + 1,), int32 or int64; got "
+            f"{tuple(cu_seqlens.shape)}, {cu_seqlens.dtype}."
+        )
     if not is_readable(cu_seqlens):
         return
     borders = cu_seqlens.tolist()
-    if borders[0] != 0 or borders[-1] not in (length, batch * length) or borders != sorted(set(borders)):
+    if borders[:1] != [0] or borders[-1] not in (length, batch * length) or borders != sorted(set(borders)):
         or_all = f", or to that of all rows, {batch * length}" if batch > 1 else ""
         raise ValueError(f"cu_seqlens must rise from 0 to the length {length}{or_all}; got {borders}.")
 
