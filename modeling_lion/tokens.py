@@ -53,8 +53,8 @@ class Tokens:
 
     def with_order(self) -> "Tokens":
         """
-        These tokens, with their `order` if padding is between real tokens of the same sequence. A graph, which cannot
-        read the mask, gets an order in any case, the identity without such padding.
+        These tokens, with their `order` if padding is between real tokens of the same sequence. A graph cannot read
+        the mask and always gets an order, which is the identity without such padding.
         """
         is_real = self.is_real
         if is_real is None or is_readable(is_real) and not has_inner_padding(is_real, self.cu_seqlens):
@@ -63,7 +63,7 @@ class Tokens:
         return replace(self, order=place.argsort(dim=1), place=place)
 
     def contiguous(self) -> "Tokens":
-        """These tokens after `reordered`."""
+        """These tokens in the order of `reordered`; the result has no `order` itself."""
         if self.order is None:
             return self
         return replace(self, is_real=self.reordered(self.is_real), order=None, place=None)
@@ -97,9 +97,9 @@ class Tokens:
 
     def window_positions(self, like: Tensor, reach: int) -> Tensor:
         """
-        The positions by which a window of `reach` tokens on each side measures distance in `like`, `(batch, length,
-        ...)`: `(1 or batch, length)`, int64. They count real tokens, by `order`; different sequences are more than
-        `reach` apart.
+        Positions of the tokens of `like`, `(batch, length, ...)`, for a window of `reach` tokens on each side: `(1 or
+        batch, length)`, int64. Their differences are distances in real tokens, by `order`; between different sequences
+        they are more than `reach`.
         """
         length = like.shape[1]
         token = torch.arange(length, device=like.device).unsqueeze(0)
@@ -140,10 +140,12 @@ class Tokens:
 
     def sequences_as_rows(self, like: Tensor, are_equal: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
         """
-        Yield the sequences of packed rows `like`, `(batch, length, ...)`, without inner padding and those without real
-        tokens, one row each: indices of tokens, counted through all rows, and a mask of real tokens, `(sequences,
-        longest)` each. A group has sequences of similar lengths, padded to the longest one, or, if `are_equal`, of one
-        length.
+        Put each sequence of the packed rows `like`, `(batch, length, ...)`, into a row of its own, without padding.
+        Leave out sequences without real tokens.
+
+        Yield groups of sequences of similar lengths, padded to the longest one; if `are_equal`, of one length. A group
+        is a pair: the indices of tokens, counted through all rows, and a mask of real tokens, `(sequences, longest)`
+        each.
         """
         batch, length = like.shape[:2]
         borders = torch.tensor([0, length]) if self.cu_seqlens is None else self.cu_seqlens

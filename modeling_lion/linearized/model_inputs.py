@@ -89,8 +89,8 @@ def expecting(name: str):
 
 def short_rows(model: PreTrainedModel, given: dict, inputs: Tensor) -> Tensor | None:
     """
-    A mask of the exact rows, `(batch,)`, bool, of a batch that also has longer ones. `None` for other batches, if an
-    input tensor is not per token, and if layers have hooks, which expect all rows.
+    A mask of the exact rows, `(batch,)`, bool, of a batch that also has longer ones. `None` for other batches, for
+    input tensors that do not have a value per token, and for layers with hooks, which expect all rows.
     """
     mask, longest = given.get("attention_mask"), model.config.lion_exact_length
     if mask is None or inputs.shape[1] <= longest or len(inputs) == 1 or not is_readable(mask):

@@ -136,7 +136,7 @@ def probing(model: PreTrainedModel, attention: Callable, mask: Callable) -> Iter
     try:
         yield
     finally:
-        for config, name in before:  # the whole before its parts, which get its name
+        for config, name in before:  # the whole first, since setting its name also sets that of its parts
             config._attn_implementation = name
         for module, mode in modes:
             module.training = mode
