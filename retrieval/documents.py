@@ -145,7 +145,7 @@ def headings_of(text: str, is_rst: bool) -> list[tuple[int, int, int, str]]:
 
 
 def heading_paths(text: str, title: str, spans: Sequence[tuple[int, int]], is_rst: bool) -> Iterator[str]:
-    """Yield, for each passage, the title and the headings above its text, those included with which it begins."""
+    """Yield, for each passage, the title, the headings above it, and the headings with which it begins."""
     headings = deque(headings_of(text, is_rst))
     path: list[tuple[int, str]] = []
     for first, _ in spans:
@@ -208,7 +208,7 @@ def passages_of_sections(sections: Iterable[Section], path: str, default: str) -
 
 
 def place_of(path: str, place: int | str, lines: int) -> str:
-    """Return where a passage is that begins `lines` lines behind the begin of a section at `place`."""
+    """Return the place of a passage that begins `lines` lines below the beginning of a section at `place`."""
     if isinstance(place, int):
         return f"{path}:{place + lines}"
     return LIKE_A_LINE.sub(": ", f"{path}: {without_surrogates(place)}" if place else path)
