@@ -43,7 +43,7 @@ def bindings(read: Read) -> str:
         lines = [["labels", "", *(f"{counts[x]:,}" for x in ranges), "", ""]]
         for (model, times), cells in models.items():
             found = cells[ALL]
-            name = model + f", {times} × the steps" * (times > 1)
+            name = model + f", {times} × the steps" * (times > 1 and model != NAME_ALONE)
             cost = ["", ""]
             if found[0]["train_cpu_seconds"]:
                 cost = [f"{sum(x[what] for x in found) / len(found) / of:.{digits}f}" for what, of, digits in COSTS]

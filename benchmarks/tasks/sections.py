@@ -102,7 +102,7 @@ def without_markup(text: str) -> str:
 
 
 def headings_in(text: str, is_rst: bool) -> list[tuple[int, int, int, str]]:
-    """What `headings_of` finds in Markdown; in reStructuredText headings of all signs, also with a line above."""
+    """Find headings: in Markdown as `headings_of`, in reStructuredText of all signs, also with a line above."""
     if not is_rst:
         return headings_of(text, is_rst=False)
     levels: dict[tuple[bool, str], int] = {}

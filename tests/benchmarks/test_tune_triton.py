@@ -103,11 +103,10 @@ def test_candidates_are_not_larger_than_tile_and_head_dimension(module, bits, di
 def test_all_launches_of_a_kernel_are_timed(module, monkeypatch):
     monkeypatch.setattr(module.launch_options, "launch", lambda *args, **options: None)
     monkeypatch.setattr(module, "seconds", lambda function: 1)
-    inputs = {group: (mixer, 600, 64, torch.bfloat16) for group, (_, mixer) in module.GROUPS.items()}
+    places = {kernel: module.place(group, kernel)[:2] for group, grids in module.GRIDS.items() for kernel in grids}
     launches = {
-        kernel: module.kernel_seconds(kernel, module.GROUPS[group][0], *inputs[group])
-        for group, grids in module.GRIDS.items()
-        for kernel in grids
+        kernel: module.kernel_seconds(kernel, form, mixer, 600, 64, torch.bfloat16)
+        for kernel, (form, mixer) in places.items()
     }
     twice = {"states": 2, "walk": 2, "lit_states": 2}  # once a pass
     assert launches == dict.fromkeys(module.KERNELS, 1) | twice
