@@ -118,16 +118,17 @@ def has_backward_hooks(module: nn.Module) -> bool:
 
 def has_hooks(module: nn.Module) -> bool:
     """
-    Whether the module or a part of it has hooks that see or change inputs or outputs, or hooks of Accelerate, which
-    fetch weights for every call. Two kinds do not count: those by which transformers captures hidden states, which
-    stay on the layers after the first call that asked for them, and those that repeat a table of positions.
+    Whether the module or a part of it has hooks that see or change inputs or outputs, or is wrapped by Accelerate or
+    by FSDP (version 1), which fetch weights for every call; processes would wait for each other if their numbers of
+    calls differed. Two kinds of hooks do not count: those by which transformers captures hidden states, which stay on
+    the layers after the first call that asked for them, and those that repeat a table of positions.
     """
     parts = list(module.modules())
     hooks = (hook for x in parts for hook in (*x._forward_hooks.values(), *x._forward_pre_hooks.values()))
     is_watched = any(
         getattr(hook, "__name__", "") not in ("output_capturing_hook", "wrap_positions") for hook in hooks
     )
-    return is_watched or any(hasattr(x, "_hf_hook") for x in parts)
+    return is_watched or any(hasattr(x, "_hf_hook") or hasattr(x, "_fsdp_wrapped_module") for x in parts)
 
 
 def fused_attention_with_sums() -> Callable | None:

@@ -40,6 +40,7 @@ class Tokens:
             real tokens, and in models that need no neighbours.
         place: the place of each token, the inverse of `order`.
         row_lengths: the number of real tokens in each row, if `read_mask` could read it.
+        window: the number of tokens on each side that a query sees, if `read_mask` read a mask that hides others.
     """
 
     is_real: Tensor | None = None
@@ -48,11 +49,12 @@ class Tokens:
     order: Tensor | None = None
     place: Tensor | None = None
     row_lengths: list[int] | None = None
+    window: int | None = None
 
     def with_order(self) -> "Tokens":
         """
-        These tokens, with their `order` if padding is between real tokens of the same sequence. A graph, which cannot
-        read the mask, gets an order in any case, the identity without such padding.
+        These tokens, with their `order` if padding is between real tokens of the same sequence. A graph cannot read
+        the mask and always gets an order, which is the identity without such padding.
         """
         is_real = self.is_real
         if is_real is None or is_readable(is_real) and not has_inner_padding(is_real, self.cu_seqlens):
@@ -61,7 +63,7 @@ class Tokens:
         return replace(self, order=place.argsort(dim=1), place=place)
 
     def contiguous(self) -> "Tokens":
-        """These tokens after `reordered`."""
+        """These tokens in the order of `reordered`; the result has no `order` itself."""
         if self.order is None:
             return self
         return replace(self, is_real=self.reordered(self.is_real), order=None, place=None)
@@ -95,9 +97,9 @@ class Tokens:
 
     def window_positions(self, like: Tensor, reach: int) -> Tensor:
         """
-        The positions by which a window of `reach` tokens on each side measures distance in `like`, `(batch, length,
-        ...)`: `(1 or batch, length)`, int64. They count real tokens, by `order`; different sequences are more than
-        `reach` apart.
+        Positions of the tokens of `like`, `(batch, length, ...)`, for a window of `reach` tokens on each side: `(1 or
+        batch, length)`, int64. Their differences are distances in real tokens, by `order`; between different sequences
+        they are more than `reach`.
         """
         length = like.shape[1]
         token = torch.arange(length, device=like.device).unsqueeze(0)
@@ -138,10 +140,12 @@ class Tokens:
 
     def sequences_as_rows(self, like: Tensor, are_equal: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
         """
-        Yield the sequences of packed rows `like`, `(batch, length, ...)`, without inner padding and those without real
-        tokens, one row each: indices of tokens, counted through all rows, and a mask of real tokens, `(sequences,
-        longest)` each. A group has sequences of similar lengths, padded to the longest one, or, if `are_equal`, of one
-        length.
+        Put each sequence of the packed rows `like`, `(batch, length, ...)`, into a row of its own, without padding.
+        Leave out sequences without real tokens.
+
+        Yield groups of sequences of similar lengths, padded to the longest one; if `are_equal`, of one length. A group
+        is a pair: the indices of tokens, counted through all rows, and a mask of real tokens, `(sequences, longest)`
+        each.
         """
         batch, length = like.shape[:2]
         borders = torch.tensor([0, length]) if self.cu_seqlens is None else self.cu_seqlens
@@ -222,9 +226,10 @@ def read_once(read: Callable[..., Tokens]) -> Callable[..., Tokens]:
         version = version_of(mask) if is_readable(mask) else None
         if version is None:
             return read(mask, *options)
-        if getattr(last, "key", None) != (version, options) or last.mask() is not mask:
+        key = version, torch.is_inference_mode_enabled(), options  # autograd cannot save tensors of inference mode
+        if getattr(last, "key", None) != key or last.mask() is not mask:
             last.result = read(mask, *options)
-            last.mask, last.key = weakref.ref(mask), (version, options)
+            last.mask, last.key = weakref.ref(mask), key
         return last.result
 
     return read_or_recall
@@ -250,7 +255,8 @@ def read_mask(mask: Tensor, batch: int, has_window: bool = False) -> Tokens:
         tokens = tokens_of_pairs(seen[:, 0], has_window) if is_mask else None
     if tokens is not None and tokens.is_real is not None:
         is_real = tokens.is_real.expand(batch, -1)
-        return Tokens(is_real, row_lengths=is_real.sum(-1).tolist() if is_readable(mask) else None).with_order()
+        lengths = is_real.sum(-1).tolist() if is_readable(mask) else None
+        return replace(tokens, is_real=is_real, row_lengths=lengths).with_order()
     if tokens is not None:
         return tokens
     raise ValueError(
@@ -264,7 +270,7 @@ def tokens_of_pairs(seen: Tensor, has_window: bool) -> Tokens | None:
     """The tokens of a mask `(batch or 1, queries or 1, keys)`, bool; `None` if it hides other pairs of tokens."""
     if seen.shape[1] == 1:
         return Tokens(seen[:, 0])
-    is_real = seen.diagonal(dim1=-2, dim2=-1)
+    is_real = seen.diagonal(dim1=-2, dim2=-1).contiguous()  # a copy: `read_once` keeps it, and not the mask of pairs
     padding = is_real.unsqueeze(1).expand_as(seen)
     if torch.equal(seen, padding):
         return Tokens(is_real)
@@ -272,7 +278,7 @@ def tokens_of_pairs(seen: Tensor, has_window: bool) -> Tokens | None:
         token = torch.arange(seen.shape[-1], device=seen.device)
         reach = int(((token.unsqueeze(1) - token).abs() * seen).max())
         if torch.equal(seen, window_mask(token, token, reach) & padding):
-            return Tokens(is_real)
+            return Tokens(is_real, window=reach)
     sequence = pad(~seen[0].diagonal(-1), (1, 0)).cumsum(0)
     if len(seen) > 1 or not torch.equal(seen[0], sequence.unsqueeze(0) == sequence.unsqueeze(1)):
         return None
@@ -315,10 +321,15 @@ def check_borders(cu_seqlens: Tensor, length: int, batch: int = 1) -> None:
     Raise a ValueError unless borders rise from 0 to `length`, or to `batch * length`. Kernels check this on the CPU
     only. On an accelerator every read stalls, so the model checks once for all layers.
     """
+    if cu_seqlens.dim() != 1 or cu_seqlens.dtype not in (torch.int32, torch.int64):
+        raise ValueError(
+            "cu_seqlens must be the borders of packed sequences, (num_sequences + 1,), int32 or int64; got "
+            f"{tuple(cu_seqlens.shape)}, {cu_seqlens.dtype}."
+        )
     if not is_readable(cu_seqlens):
         return
     borders = cu_seqlens.tolist()
-    if borders[0] != 0 or borders[-1] not in (length, batch * length) or borders != sorted(set(borders)):
+    if borders[:1] != [0] or borders[-1] not in (length, batch * length) or borders != sorted(set(borders)):
         or_all = f", or to that of all rows, {batch * length}" if batch > 1 else ""
         raise ValueError(f"cu_seqlens must rise from 0 to the length {length}{or_all}; got {borders}.")
 

@@ -126,7 +126,7 @@ def headings_of(text: str, is_rst: bool) -> list[tuple[int, int, int, str]]:
 
 
 def heading_paths(text: str, title: str, spans: Sequence[tuple[int, int]], is_rst: bool) -> Iterator[str]:
-    """Yield, for each passage, the title and the headings above its text, those included with which it begins."""
+    """Yield, for each passage, the title, the headings above it, and the headings with which it begins."""
     headings = deque(headings_of(text, is_rst))
     path: list[tuple[int, str]] = []
     for first, _ in spans:
@@ -140,8 +140,8 @@ def heading_paths(text: str, title: str, spans: Sequence[tuple[int, int]], is_rs
 
 def documents_of_text(text: str, path: str) -> Iterator[Document]:
     """
-    Split a text into documents of up to `LONGEST_DOCUMENT` characters under the same headings, which are their names.
-    `path` is the file, for names and places.
+    Split a text into documents of up to `LONGEST_DOCUMENT` characters. All passages of a document are under the same
+    headings, which are its name. `path` is the file, for names and places.
     """
     spans, printed = split_passages(text), printable(path)
     names = list(heading_paths(text, name_of(text, path), spans, path.lower().endswith(".rst")))
@@ -222,7 +222,7 @@ def documents_of_sections(sections: Iterable[Section], path: str, default: str) 
 
 
 def place_of(path: str, place: int | str, lines: int) -> str:
-    """Return where a passage is that begins `lines` lines behind the begin of a section at `place`."""
+    """Return the place of a passage that begins `lines` lines below the beginning of a section at `place`."""
     if isinstance(place, int):
         return f"{path}:{place + lines}"
     return LIKE_A_LINE.sub(": ", f"{path}: {without_surrogates(place)}" if place else path)

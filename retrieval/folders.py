@@ -75,12 +75,12 @@ class Rules(NamedTuple):
 
 
 def is_ignored(path: str, rules: Sequence[Rules]) -> bool:
-    """Return what the innermost rules say that are about a path; outer ones come first."""
+    """Return whether rules, outer ones first, ignore a path: the innermost ones that are about it decide."""
     return next((found for x in reversed(rules) if (found := x.match(path)) is not None), False)
 
 
 def rules_above(folder: str) -> list[Rules]:
-    """Return the rules of the folders above one in a clone of git, unless they are about the folder itself."""
+    """Return the rules of the folders above one within its clone of git; none if they ignore the folder itself."""
     above = [str(path) for path in Path(folder).parents]
     count = next((n for n, path in enumerate([folder, *above]) if os.path.exists(os.path.join(path, GIT))), 0)
     rules = [rule for path in reversed(above[:count]) for rule in Rules.in_folder(path)]

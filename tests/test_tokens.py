@@ -167,6 +167,29 @@ def test_a_mask_is_read_once_until_it_changes(monkeypatch):
         assert read_mask(mask, 1).row_lengths == [3]
 
 
+def test_what_was_read_in_inference_mode_is_read_again_for_training():
+    mask = torch.tensor([[True, False, True]])
+    x = torch.ones(1, 2, 3, requires_grad=True)
+    with torch.inference_mode():
+        read_mask(mask, 1).reordered(x, 2)
+    read_mask(mask, 1).reordered(x, 2).sum().backward()
+    assert x.grad is not None
+
+
+def test_a_mask_that_was_read_is_not_kept():
+    """Of a mask of all pairs, quadratic in the length, only what is linear in it stays."""
+    mask = pairs(torch.tensor([[True] * 5 + [False]]), torch.ones(6, 6, dtype=torch.bool), False)
+    assert read_mask(mask, 1).is_real.untyped_storage().data_ptr() != mask.untyped_storage().data_ptr()
+
+
+@pytest.mark.parametrize(
+    "borders", [torch.tensor([]), torch.tensor(4), torch.tensor([[0, 4]]), torch.tensor([0.0, 4.0])], ids=str
+)
+def test_borders_of_a_wrong_kind_are_refused(borders):
+    with pytest.raises(ValueError, match=r"cu_seqlens must be .*\(num_sequences \+ 1,\), int32 or int64; got \("):
+        read_text(torch.ones(1, 4, dtype=torch.long), cu_seqlens=borders)
+
+
 def test_tables_are_read_again_from_the_first_row_on():
     assert cyclic_positions(torch.tensor([0, 1, 2, 5, 6, 9]), 4, 2).tolist() == [0, 1, 2, 5, 2, 5]
     assert cyclic_positions(torch.tensor([-1, 3, 4, 9]), 4).tolist() == [-1, 3, 0, 1]

@@ -2,9 +2,8 @@
 """
 Two queues of work: one for short requests, and one for all others, which runs at a lower priority.
 
-The first one computes several batches at once, each on some of the cores. Short texts gain more from that than from
-all cores for one batch, and threads of a busy machine get as much of it as those of a server that computes each
-request in a thread of its own.
+The first queue computes several batches at once, each on some of the cores: short texts gain more from that than from
+one batch on all cores. A busy machine divides its cores among threads, so several threads also get a larger share.
 
 With one queue, every short request would wait for a long text, or for a thousand short ones. The queues are threads of
 one process and share the weights. torch and the runtimes release Python's lock while they compute, so the scheduler of

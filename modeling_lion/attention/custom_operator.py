@@ -15,10 +15,10 @@ gradients are 0 (`mask_directions`). `division` determines the output:
     "deferred" the numerators, in the accumulation dtype; the denominators are differentiable
 
 The first two are values of `normalization` in `lion_attention`, the third is its `returns_sums`. The denominators are
-`(batch, heads, length)`, in the accumulation dtype; for "sum", where only gradients use them, Triton stores their
-inverses. `saved` holds other tensors for the gradients. Its first entry is the output in the accumulation dtype if
-`output` is narrower and the operands are not (from an output rounded to bfloat16, the gradients of the decays would
-lose most of their digits); otherwise it is empty, `(0,)`.
+`(batch, heads, length)`, in the accumulation dtype. Only gradients use those of "sum", and Triton stores their
+inverses. `saved` holds other tensors for the gradients. Its first entry is the output before it is rounded, if the
+kernel computes in the accumulation dtype and returns a narrower one: from an output rounded to bfloat16, the gradients
+of the decays would lose most of their digits. Otherwise the entry is empty, `(0,)`.
 """
 
 from collections.abc import Callable, Sequence

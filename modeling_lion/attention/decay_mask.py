@@ -16,7 +16,7 @@ Four words name parts of a sequence or of a computation:
 
     chunk     consecutive tokens; sums of log decays restart at its borders, and states pass from chunk to chunk
     tile      the part of a matrix (queries x keys, or a state) that is computed in one step
-    slice     some of the (batch, head) pairs, of the chunks of a sequence, or of the columns of a tile
+    slice     some of the (batch, head) pairs, some chunks of a sequence, or some columns of a tile
     segment   the part of a sequence that is in memory, or in one process, at a time
 """
 

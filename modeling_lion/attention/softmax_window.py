@@ -102,10 +102,10 @@ def dense_window_mask(
 
 def is_dense_fastest(query: Tensor, key: Tensor, sliding_window: int, has_native_dtype: bool) -> bool:
     """
-    Whether the dense form is faster: if the window of a block of queries covers all keys, or if a sequence has at most
+    Whether the dense form is faster than blocks: if the window of a block covers all keys, or a sequence has at most
     two tiles of scores. On a CPU (AMD EPYC 9005, one thread, float32, windows of 1 to 500 tokens, 2 to 12 heads), both
     forms took equally long at 0.9 to 1.0 of this length. With native bfloat16 (`has_native_dtype`) and 4 or more heads
-    of 64 or more channels, blocks take half the time. Always False in a graph for every length.
+    of 64 or more channels, blocks take half the time, and the limit is lower. A graph for every length uses blocks.
     """
     heads, keys = query.shape[1], key.shape[2]
     if has_native_dtype and heads >= 4 and query.shape[3] >= 64:

@@ -76,8 +76,8 @@ TOKENS_AT_ONCE = 3072
 
 class Cut:
     """
-    The division of the work, the same for all layers of a call: into n chunks of c tokens, into slices of `pairs`
-    (batch, head) pairs, and, for long sequences, whose slices are single pairs, into parts of some chunks.
+    The division of the work, the same for all layers of a call: n chunks of c tokens, and slices of `pairs` (batch,
+    head) pairs. If sequences are long, a slice is a single pair, and is divided into parts of some chunks.
 
     Attributes:
         ways: the number of directions that each head reads, 2 or 1; states have them side by side.

@@ -100,7 +100,7 @@ class DeltaCut:
     def in_steps(self, forward: Tensor, backward: Tensor, like: Tensor) -> Tensor:
         """
         Split the even heads of `forward` and the odd heads of `backward`, both `(1 or b, 1 or h, l)`, into steps in
-        reading order, `(2, b, heads of each way, steps, c)`; of an odd number of heads, one of way 1 is unused.
+        reading order, `(2, b, heads of each way, steps, c)`. If the number of heads is odd, way 1 has an unused one.
         """
         steps, chunk, last = len(self.sizes), self.chunk, self.last
         first, second = forward.expand(*like.shape[:3])[:, ::2], backward.expand(*like.shape[:3])[:, 1::2]

@@ -123,8 +123,8 @@ def pairs_per_slice(wanted: int, *tensors: Tensor) -> int:
 
 def side_by_side(log_decay: Tensor | None, query: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
     """
-    These tensors, or contiguous copies, in which the heads of several sequences are adjacent, as `pairs_per_slice`
-    requires, if sequences are so short that calls of small operators for each one cost more than copies.
+    These tensors, or, for sequences so short that small operators for each one cost more than copies, contiguous
+    copies. In these, the heads of several sequences are adjacent, as `pairs_per_slice` requires.
     """
     (batch, heads, length, dim), tensors = query.shape, (query, *others)
     if batch == 1 or heads % 2 or query.stride(0) == heads * query.stride(1):

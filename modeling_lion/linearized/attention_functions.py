@@ -23,6 +23,7 @@ from ..attention.tracing import fits_for_all
 from ..private_apis import eager_attention_of
 from ..tokens import Tokens, may_pad, read_mask
 from .branch import KeptAttention, LinearBranch
+from .config import LINEARIZED_FORMS
 from .graph_choice import choose_in_graph
 from .lion_local import (
     ADDED_TO_WINDOW,
@@ -33,10 +34,6 @@ from .lion_local import (
     windowed,
 )
 from .model_inputs import ARRIVED
-
-
-# The form of attention for each value of `attn_implementation`.
-LINEARIZED_FORMS = {"lion": "auto", "lion_parallel": "parallel", "lion_chunk": "chunk", "lion_rnn": "rnn"}
 
 
 def linearized_attention(
@@ -147,8 +144,11 @@ class ModuleCall:
         inputs = [x.transpose(1, 2).flatten(0, 1) for x in (query, key, value)]
         output = value.new_zeros(*query.shape[:1], query.shape[2], query.shape[1], value.shape[-1]).flatten(0, 1)
         for token, is_real in tokens.sequences_as_rows(query.transpose(1, 2)):
-            rows = (x[token].transpose(1, 2) for x in inputs)
-            found, _ = self.rows(*rows, is_real if may_pad(is_real) else None)
+            rows = [x[token].transpose(1, 2) for x in inputs]
+            mask = is_real if may_pad(is_real) else None
+            if tokens.window is not None and self.reach is None:  # a window that only the mask has
+                mask = Tokens(mask).seen(token, tokens.window)
+            found, _ = self.rows(*rows, mask)
             output = output.index_put((token[is_real],), found[is_real])
         return output.unflatten(0, (len(query), -1)), None
 

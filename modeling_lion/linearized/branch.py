@@ -34,7 +34,8 @@ from ..sequence.tiles import can_be_cut, cut_into_tiles, in_tiles
 from ..tokens import Tokens
 
 
-# Added to the gate to use one of the two sums alone. A token without tokens beyond its window keeps the window.
+# Numbers that are added to the gate, to use one of the two sums alone. If no token is outside of its window, a token
+# keeps the window in any case.
 BRANCHES = {"both": 0.0, "window": -60.0, "linear": 60.0}
 
 
@@ -44,7 +45,7 @@ def bounded_exp(x: Tensor) -> Tensor:
 
 
 class QueryFeatures(Hedgehog):
-    """Hedgehog's features, times the bounded mean of the exponentials in their softmax, larger for larger scores."""
+    """Hedgehog's features, times the bounded mean of exp(scores): larger scores give larger features."""
 
     def forward(self, x: Tensor) -> Tensor:
         scores = x.transpose(1, 2) @ self.weight.to(x.dtype)
@@ -54,7 +55,7 @@ class QueryFeatures(Hedgehog):
 
 
 class KeyFeatures(Hedgehog):
-    """Hedgehog's features, times the bounded exp(w_h·k_j): every query sees more of some tokens, such as CLS."""
+    """Hedgehog's features, times the bounded exp(w_h·k_j), by which all queries see more of a token such as CLS."""
 
     def __init__(self, num_heads: int, head_dim: int):
         super().__init__(num_heads, head_dim)
@@ -220,7 +221,7 @@ class LinearBranch(nn.Module):
         return output, tokens.restored(tokens.restored(weights, 2), 3)
 
     def attend(self, form: str, needs_weights: bool, *given) -> tuple[Tensor, Tensor | None]:
-        """`forward` without padding between real tokens; the output is `(batch, heads, length, head_dim)`."""
+        """`forward` if no padding is between real tokens; the output is `(batch, heads, length, head_dim)`."""
         inputs, log_decay, window = self.prepare(*given)
         _, key, value, *_ = given
         if self.corrects:

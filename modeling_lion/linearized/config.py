@@ -12,6 +12,8 @@ from configuration_lion.registry import FEATURE_MAPS, MIXERS, unknown
 
 
 PREFIX = "lion-"  # of the `model_type` of linearized models
+# The form of attention for each value of `attn_implementation`.
+LINEARIZED_FORMS = {"lion": "auto", "lion_parallel": "parallel", "lion_chunk": "chunk", "lion_rnn": "rnn"}
 
 
 def linearized_feature_maps() -> list[str]:

@@ -7,11 +7,13 @@ import copy
 from collections.abc import Iterable
 from typing import Any
 
+import torch
 from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from ..private_apis import forget_weight_conversions
+from .branch import LinearBranch
 from .classes import become_linear, linearized_config_class, models_inside, name_classes
 from .config import LinearizedConfig, parts_of
 from .probe import FoundAttention, run_once
@@ -127,9 +129,12 @@ def plan(
         )
     config_class = linearized_config_class(type(model.config))
     try:
-        config_class(**model.config.to_dict() | {"model_type": config_class.model_type} | fields)
+        config = config_class(**model.config.to_dict() | {"model_type": config_class.model_type} | fields)
     except StrictDataclassError as error:
         raise ValueError(str(error.__cause__)) from error
+    with torch.device("meta"):  # a mixer or a feature map of the user may refuse these sizes
+        for sizes in {(one.num_heads, one.head_dim) for one in chosen}:
+            LinearBranch(config, *sizes)
     return fields, {one.name: one.scaling for one in found}
 
 

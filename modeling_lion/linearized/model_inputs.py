@@ -19,8 +19,8 @@ from transformers.utils import ModelOutput
 
 from ..attention.tracing import is_readable
 from ..private_apis import has_hooks
-from ..tokens import cyclic_positions, packed_borders, real_tokens
-from .config import LinearizedConfig
+from ..tokens import check_borders, cyclic_positions, packed_borders, real_tokens
+from .config import LINEARIZED_FORMS, LinearizedConfig
 
 
 # Number of positions in buffers before they grow: 1 MB each.
@@ -37,7 +37,7 @@ def with_tokens(forward: Callable) -> Callable:
     @wraps(forward)
     def forward_with_tokens(self, *args, **kwargs):
         name = str(self.config._attn_implementation) if isinstance(self.config, LinearizedConfig) else ""
-        if self.base_model is not self or not name.startswith("lion"):
+        if self.base_model is not self or name not in LINEARIZED_FORMS:
             return forward(self, *args, **kwargs)
         if torch.jit.is_tracing():
             raise ValueError(
@@ -56,6 +56,8 @@ def with_tokens(forward: Callable) -> Callable:
             is_text = mask is None or isinstance(mask, Tensor) and mask.shape == shape
             is_text = is_text and (positions is None or positions.shape in (shape, (1, shape[1])))
         borders = given.get("cu_seq_lens_q")
+        if borders is not None and inputs is not None:
+            check_borders(borders.unique_consecutive(), inputs.shape[1], len(inputs))  # some may be empty
         if borders is None and is_text and given.get("position_ids") is not None:
             is_real = real_tokens(given.get("attention_mask"), inputs)
             borders = packed_borders(given["position_ids"], is_real, len(inputs))
@@ -87,8 +89,8 @@ def expecting(name: str):
 
 def short_rows(model: PreTrainedModel, given: dict, inputs: Tensor) -> Tensor | None:
     """
-    A mask of the exact rows, `(batch,)`, bool, of a batch that also has longer ones. `None` for other batches, if an
-    input tensor is not per token, and if layers have hooks, which expect all rows.
+    A mask of the exact rows, `(batch,)`, bool, of a batch that also has longer ones. `None` for other batches, for
+    input tensors that do not have a value per token, and for layers with hooks, which expect all rows.
     """
     mask, longest = given.get("attention_mask"), model.config.lion_exact_length
     if mask is None or inputs.shape[1] <= longest or len(inputs) == 1 or not is_readable(mask):

@@ -4,6 +4,7 @@ Runs an encoder of transformers once, to find the modules that call transformers
 positions. It assumes no names of modules or fields.
 """
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from .config import parts_of
 
 
 PROBE = "lion_probe"
+PROBING = threading.Lock()  # names of attention functions belong to the process
 OUTSIDE = "has a part outside of the base model: give the base model alone, as `model.base_model`"
 # Number of tokens of the texts that the probe reads, which differs from other sizes of the model.
 PROBE_LENGTH = 7
@@ -76,7 +78,7 @@ def run_once(model: PreTrainedModel, example_inputs: dict[str, Tensor] | None) -
     # Only for texts: images of other sizes do not need a longer table, but are refused or interpolated.
     is_text = model.main_input_name == "input_ids"
     tables = {module.weight: name for module, name in names.items() if isinstance(module, nn.Embedding) and is_text}
-    with probing(model, attention, mask), torch.no_grad(), RecordPositions(tables, findings):
+    with PROBING, probing(model, attention, mask), torch.no_grad(), RecordPositions(tables, findings):
         try:
             run_with(model, inputs)
         except ValueError:
@@ -134,7 +136,7 @@ def probing(model: PreTrainedModel, attention: Callable, mask: Callable) -> Iter
     try:
         yield
     finally:
-        for config, name in before:  # the whole before its parts, which get its name
+        for config, name in before:  # the whole first, since setting its name also sets that of its parts
             config._attn_implementation = name
         for module, mode in modes:
             module.training = mode

@@ -108,8 +108,8 @@ def delta_segment_states(
     key: Tensor, value: Tensor, log_decay: LogDecay, beta: Tensor, head_directions: str
 ) -> BorderStates:
     """
-    The states that a segment sends, for `delta_attention`. The segment receives [0 | I] as its first state; queries
-    behind it read [the state | the factor].
+    The states that a segment sends, for `delta_attention`. If the first state of a segment is [0 | I], its last state
+    is [the state to send | its factor]. Additional queries at its end read both.
     """
     dtype, size, value_dim = accumulation_dtype(key.dtype), key.shape[-1], value.shape[-1]
     with without_autocast(key):
@@ -131,7 +131,8 @@ def with_states(
 ) -> list:
     """
     The inputs of `delta_attention` in the accumulation dtype, with `head_dim` additional tokens before and behind the
-    sequence, which write the rows of a given first state of even and of odd heads under orthogonal keys.
+    sequence. Those before it write the first state of the even heads, `forward`, and those behind it that of the odd
+    heads, `backward`: one row each, under orthogonal keys.
     """
     size, dtype = key.shape[-1], accumulation_dtype(key.dtype)
     query, key, value = (pad(x.to(dtype), (0, 0, size, size)) for x in (query, key, value))

@@ -64,7 +64,7 @@ class Layout:
     border_states = None  # the states that mixers receive from other segments
 
     def with_halo(self, hidden_states: Tensor, reach: int) -> WithHalo:
-        """The tokens to project, `(batch, length, hidden_size)`; in a segment, with `reach` more on both sides."""
+        """The tokens to project, `(batch, length, hidden_size)`, and in a segment `reach` more on both sides."""
         return WithHalo(hidden_states, self.tokens)
 
     def positions_around(self, reach: int) -> Tensor:
@@ -79,7 +79,7 @@ class Layout:
         return found
 
     def by_tile(self, function: Callable[[TokenTile], list[Tensor]], tokens: Tensor) -> list[Tensor]:
-        """`in_tiles` for all of `tokens`, `(batch, length, ...)`; without tiles, as a single one."""
+        """Call `function` on every tile of `tokens`, `(batch, length, ...)`, or once if the layout has no tiles."""
         if not self.has_tiles:
             return function(ALL_TOKENS)
         batch, length = tokens.shape[:2]

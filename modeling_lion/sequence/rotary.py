@@ -86,9 +86,9 @@ def rotate(
     query: Tensor, key: Tensor, position_embeddings: PositionEmbeddings | None, heads_dim: int
 ) -> tuple[Tensor, Tensor]:
     """
-    Rotate queries and keys, `(..., head_dim)`, by their positions, in the dtype of the tables; not at all without
-    tables. The result has the dtype of the query. Channels from `rotary_dim` on are not rotated. `heads_dim` is 1 or
-    2.
+    Rotate queries and keys, `(..., head_dim)`, by their positions, in the dtype of the tables. Without tables, return
+    them unchanged. The result has the dtype of the query. Channels from `rotary_dim` on are not rotated. `heads_dim`
+    is 1 or 2.
     """
     if position_embeddings is None:
         return query, key

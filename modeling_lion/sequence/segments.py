@@ -32,9 +32,9 @@ RESTORED_CHANNELS = 64
 # Tokens per segment. Their activations, rows of some 3,000 numbers in float32, take less than 32 MB, above which the C
 # library returns memory at once: with 16,384 tokens, a fifth of the time went to allocating it again.
 SEGMENT_LENGTH = 2048
-# A forward pass of longer texts, in a batch of more tokens, uses segments. A single pass takes 0.86 of the time
-# (65,536 tokens of `lion-text-base`, one thread), since segments compute keys and values twice, and 21 kB per token at
-# width 768, 2.7 GiB at the limit; segments take 4 kB per token.
+# A forward pass uses segments if texts have more tokens than the first number and the batch more than the second. A
+# pass without segments takes 0.86 of the time (65,536 tokens of `lion-text-base`, one thread), since segments compute
+# keys and values twice. At width 768 it takes 21 kB per token, 2.7 GiB at the limit; segments take 4 kB.
 LONG_TEXT, TOKENS_IN_ONE_PASS = 2**14, 2**17
 
 

@@ -87,7 +87,7 @@ class SharedLayout(Layout):
         return GatherTensors.apply(pooled, self.group).sum(0) / total.unsqueeze(1).to(pooled.dtype)
 
     def halo(self, hidden_states: Tensor, is_real: Tensor | None, radius: int) -> Halo | None:
-        """The halo of this segment: `radius` tokens on both sides, with inner padding the nearest real ones."""
+        """The halo of this segment: `radius` tokens on both sides; with inner padding, the nearest real ones."""
         if radius == 0:
             return None
         rank, own = dist.get_rank(self.group), min(radius, hidden_states.shape[1])
@@ -139,9 +139,9 @@ def shared_layout(
     output_attentions: bool = False,
 ) -> SharedLayout:
     """
-    The layout of a segment, after the processes have exchanged their numbers of tokens, from that of the segment alone
-    and the positions in the whole sequences that the caller gave, if any. Raises a ValueError for what processes
-    cannot share.
+    The layout of a segment of shared sequences, for which the processes exchange their numbers of tokens. `layout` is
+    that of the segment alone. `position_ids`, if the caller gave any, count in the whole sequences. Raises a
+    ValueError for what processes cannot share.
     """
     if layout.tokens.cu_seqlens is not None or output_attentions:
         raise ValueError(
@@ -159,7 +159,8 @@ def shared_layout(
     real = torch.ones(batch, length, dtype=torch.bool, device=inputs.device)
     real = real if layout.tokens.is_real is None else layout.tokens.is_real
     token = sum(lengths[: dist.get_rank(group)]) + torch.arange(length, device=inputs.device)
-    # Of each row, the first real token, the one after the last (before the first if there is none), and their number.
+    # For each row: its first real token, the token after its last real one, and the number of real tokens. A segment
+    # without real tokens gives a first one behind the end of all sequences, and 0 for the other two.
     begin = torch.where(real, token, torch.iinfo(torch.long).max).amin(1)
     end = torch.where(real, token + 1, 0).amax(1)
     begin, end, counts = gather(torch.stack((begin, end, real.sum(1))), group).unbind(1)

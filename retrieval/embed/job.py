@@ -150,7 +150,10 @@ def begin_job(
 
 
 def make_shards(files: Sequence[File], settings: Settings) -> Iterator[Shard]:
-    """Divide a corpus into shards. Raises what `read_texts` raises: so no file stops the job after hours."""
+    """
+    Divide a corpus into shards. Raises what `read_texts` raises, so that a bad file stops the job at its start and not
+    after hours.
+    """
     find, begin, passages, size = settings.find(), None, 0, 0
     for place, (*_, text) in read_texts(files, settings.columns):
         spans = find(text)

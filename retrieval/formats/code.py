@@ -22,8 +22,8 @@ def split_lines(lines: list[str]) -> Iterator[tuple[int, int]]:
     """
     Split the lines of a file into parts of at most `LONGEST` characters, if no line is longer.
 
-    A part with at least `SHORTEST` characters ends before the line behind an empty one that is indented least, as
-    definitions are, else with any line.
+    A part has at least `SHORTEST` characters. It ends behind an empty line, before the line that is indented least, as
+    definitions are. Without empty lines it ends anywhere.
 
     Yields:
         The index of the first line of each part, and the one behind its last.
@@ -47,7 +47,7 @@ def split_lines(lines: list[str]) -> Iterator[tuple[int, int]]:
 
 
 def sections_of_lines(lines: list[str], first: int, name: str | None) -> Iterator[Section]:
-    """Yield the parts of lines, of which the first has the number `first` in its file, without empty lines around."""
+    """Yield the parts of lines, without empty lines around them. `first` is the number of the first line in the file."""
     for begin, end in split_lines(lines):
         while begin < end and not lines[begin].strip():
             begin += 1

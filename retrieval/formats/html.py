@@ -59,8 +59,8 @@ TEXT = etree.XPath("string()")
 
 def read(data: bytes, file: str) -> Iterator[Section]:
     """
-    Yield the sections of a page. Navigation, headers, footers and forms are left out, and if the page marks a main
-    part with most of the text, so is what is outside of it.
+    Yield the sections of a page, without navigation, headers, footers and forms. If the page marks a main part that
+    has most of the text, only this part is read.
     """
     return under_headings(blocks_of(data, file))
 

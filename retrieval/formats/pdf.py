@@ -50,7 +50,10 @@ def read(data: bytes, file: str) -> list[Section]:
 
 
 def headings_of(document: pypdfium2.PdfDocument) -> dict[int, str]:
-    """Return the headings above the text of each page, from the table of contents: its first, or the last before."""
+    """
+    Return the headings of each page, from the table of contents: those down to the first heading on the page, or, if
+    there is none, to the last one before it.
+    """
     first: dict[int, str] = {}
     last: dict[int, str] = {}
     path: list[str] = []

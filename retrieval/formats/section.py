@@ -70,7 +70,7 @@ def decode(data: bytes, file: str | Path) -> str:
 
 
 def with_heading(path: list[tuple[int, str]], level: int, heading: str) -> list[tuple[int, str]]:
-    """Return the levels and words of headings above a place once a further one follows: it ends those of its level."""
+    """Add a heading to the levels and words of those above a text. It ends the headings of its level and below."""
     return [*(above for above in path if above[0] < level), (level, heading)]
 
 

@@ -113,8 +113,9 @@ def run(args: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def time_limit(seconds: float | None, begin: float) -> Iterator[None]:
     """
-    Raise a ValueError in the block when it is a second later than `seconds` after `begin`: what cannot be stopped, as
-    loading an encoder, takes too long. Does nothing without signals, as on Windows and outside of the main thread.
+    Raise a ValueError in the block one second after the time is over, `seconds` from `begin` on: a step that cannot be
+    stopped, such as loading an encoder, takes too long. Does nothing without signals, as on Windows and outside of the
+    main thread.
     """
     if (
         seconds is None

@@ -33,7 +33,7 @@ FEWEST = 2  # letters and digits of a sentence
 def sentences(text: str) -> list[tuple[int, int]]:
     """
     Split a text into sentences, at the ends of paragraphs, headings, items and sentences. Full stops of abbreviations,
-    initials and numbers end none.
+    initials and numbers do not end a sentence.
 
     Returns:
         For each sentence the index of its first character and of the one behind its last. White space and signs of

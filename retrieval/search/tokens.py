@@ -75,7 +75,7 @@ class TokenScores:
         Score all passages: `(passages,)`, float32.
 
         Args:
-            tokens, vectors: of the query; those that no passage has weigh as much as the rarest.
+            tokens, vectors: of the query. A token that no passage has weighs as much as the rarest one.
         """
         near = np.maximum(directions(vectors.astype(np.float32) - self.mean) @ self.matrix.T, 0) ** SHARPNESS
         scores = np.zeros(self.count, np.float32)

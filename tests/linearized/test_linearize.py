@@ -6,13 +6,17 @@ import gc
 import subprocess
 import sys
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+import torch.distributed as dist
 import transformers
 from conftest import script_environment
 from encoders import ENCODERS, IMAGE, TEXT
 from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from transformers import (
     AttentionMaskInterface,
     AutoModelForMaskedLM,
@@ -22,10 +26,12 @@ from transformers import (
     ViTConfig,
 )
 from transformers.modeling_utils import AttentionInterface
+from transformers.models.bert.modeling_bert import BertLayer
 
 import modeling_lion
+from configuration_lion.registry import FEATURE_MAPS, FeatureMap
 from modeling_lion import LionConfig, LionForImageClassification, linearize
-from modeling_lion.linearized import attention_functions
+from modeling_lion.linearized import attention_functions, model_inputs
 from modeling_lion.linearized.config import parts_of
 
 
@@ -362,6 +368,27 @@ def test_packed_sequences_of_very_different_lengths(equal):
     equal(hidden(model, ids, position_ids=positions, cu_seq_lens_q=borders), torch.cat(alone, 1))
 
 
+@pytest.mark.axes(layers=["all", "global"], exact_length=[4, 15, 30])
+def test_packed_sequences_keep_a_window_that_only_the_mask_has(layers, exact_length, equal):
+    """As in EmbeddingGemma, whose modules do not say how many tokens they see."""
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2, "num_key_value_heads": 1}
+    sizes |= {"head_dim": 8, "vocab_size": 40, "num_hidden_layers": 2, "sliding_window": 5}
+    kinds = {"layer_types": ["sliding_attention", "full_attention"], "use_bidirectional_attention": True}
+    torch.manual_seed(0)
+    model = transformers.Gemma3TextModel(transformers.Gemma3TextConfig(**sizes, **kinds)).double().eval()
+    model = linearize(model, window=2, exact_length=exact_length, layers=layers)
+    ids = torch.randint(3, 40, (1, 30))
+    positions = torch.cat((torch.arange(18), torch.arange(12))).view(1, -1)
+    alone = torch.cat((hidden(model, ids[:, :18]), hidden(model, ids[:, 18:])), 1)
+    equal(hidden(model, ids, position_ids=positions), alone)
+
+
+@pytest.mark.parametrize("borders", [[0, 5], [3, 20], [0, 9, 21], [0, 9, 7, 20]], ids=str)
+def test_borders_that_do_not_fit_are_refused(borders):
+    with pytest.raises(ValueError, match="cu_seqlens must rise from 0 to the length 20"):
+        hidden(linear(), cu_seq_lens_q=torch.tensor(borders, dtype=torch.int32))
+
+
 @pytest.mark.parametrize("form", attention_functions.LINEARIZED_FORMS)
 @pytest.mark.parametrize("length", [1, 2, 3])
 def test_shortest_texts(form, length, equal):
@@ -586,6 +613,43 @@ def test_wrong_arguments(options, reason):
         linearize(model, **options)
     assert type(model) is BertModel
     assert not hasattr(model.config, "lion_layers")
+
+
+class OddFeatures(nn.Module):
+    def __init__(self, num_heads: int, head_dim: int):
+        raise ValueError(f"`head_dim` is {head_dim}; OddFeatures takes odd ones.")
+
+
+def test_features_that_refuse_a_size_leave_the_model_unchanged(monkeypatch):
+    monkeypatch.setitem(FEATURE_MAPS, "odd", FeatureMap(OddFeatures, True, True))
+    model = BertModel(BertConfig(**BERT))
+    with pytest.raises(ValueError, match="takes odd ones"):
+        linearize(model, feature_map="odd")
+    assert type(model) is BertModel and type(model.config) is BertConfig
+    linearize(model)
+
+
+def test_models_may_become_linear_in_several_threads():
+    with ThreadPoolExecutor(4) as pool:
+        models = list(pool.map(lambda _: linearize(BertModel(BertConfig(**BERT))), range(12)))
+    assert all(len(model.config.lion_layers) == 2 for model in models)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_processes_that_share_weights_make_equal_numbers_of_calls(monkeypatch):
+    """With FSDP, a process that calls its layers twice, for short and for long rows, would wait for the others."""
+    calls = []
+    monkeypatch.setattr(model_inputs, "forward_by_length", lambda *args: calls.append(args))
+    model, mask = linear(exact_length=6), torch.ones(2, 20, dtype=torch.long)
+    mask[0, 4:] = 0
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        policy = ModuleWrapPolicy({BertLayer})
+        sharded = FullyShardedDataParallel(model, auto_wrap_policy=policy, device_id=torch.device("cpu"))
+        assert hidden(sharded, IDS.expand(2, -1), attention_mask=mask).shape == (2, 20, 16)
+    finally:
+        dist.destroy_process_group()
+    assert not calls
 
 
 def test_what_is_no_encoder():

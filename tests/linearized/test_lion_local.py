@@ -328,12 +328,16 @@ def test_a_linearized_encoder_gives_its_source_again(tmp_path):
     source = AutoModel.from_config(config, attn_implementation="sdpa").eval()
     ids = torch.randint(3, 40, (1, 40), generator=torch.Generator().manual_seed(0))
     expected = source(ids).last_hidden_state
+    positions = torch.cat((torch.arange(15), torch.arange(25))).unsqueeze(0)
+    packing = {"position_ids": positions, "cu_seq_lens_q": torch.tensor([0, 15, 40], dtype=torch.int32)}
+    packed = torch.cat((source(ids[:, :15]).last_hidden_state, source(ids[:, 15:]).last_hidden_state), 1)
     linear = linearize(source, layers="global", exact_length=8, window=2)
     linear.save_pretrained(tmp_path)
     for model in (linear, AutoModel.from_pretrained(tmp_path)):
         assert not torch.allclose(model.eval()(ids).last_hidden_state, expected, atol=1e-4)
         model.set_attn_implementation("lion_local")
         torch.testing.assert_close(model(ids).last_hidden_state, expected)
+        torch.testing.assert_close(model(ids, **packing).last_hidden_state, packed)
 
 
 def test_parts_of_a_model():
