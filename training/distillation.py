@@ -137,7 +137,7 @@ class Comparison:
             has_far = is_far.any(-1).transpose(1, 2).unsqueeze(-1)
             scores = scores.masked_fill(~is_far, torch.finfo(scores.dtype).min)
             wanted, counts = (scores.softmax(-1) @ value).transpose(1, 2), counts * has_far
-        found = (branch.weights_of_tokens(query, key, tokens, scaling, rows) @ value).transpose(1, 2)
+        found = branch.output_of_tokens(query, key, value, tokens, scaling, rows)
         branch.branches = branches
         mean = (wanted * counts).sum((0, 1)) / counts.sum().clamp(min=1)
         error = ((found - wanted).square() * counts).sum()
