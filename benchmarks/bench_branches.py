@@ -17,6 +17,7 @@ table of positions again, in the teacher, too. Columns of branches.csv:
   embedded. The share of these vectors, less their mean, that are nearest to that of the teacher with the same name.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import add_examples  # noqa: F401 (examples/ can be imported from here on)
@@ -58,9 +59,15 @@ def named_vectors(model: PreTrainedModel, tokenizer, ids: Tensor, count: int) ->
     return normalize(vectors - vectors.mean(0), dim=-1)
 
 
-def names_found(model: PreTrainedModel, tokenizer, texts: list[dict[str, Tensor]], count: int) -> dict[str, float]:
+def names_found(
+    model: PreTrainedModel,
+    tokenizer,
+    texts: list[dict[str, Tensor]],
+    count: int,
+    branches: Iterable[str] = BRANCHES,
+) -> dict[str, float]:
     """Share of the names that are found, by branches."""
-    found = {name: [] for name in BRANCHES}
+    found = {name: [] for name in branches}
     for text in texts:
         with distillation.attention_of(model, "sdpa"):
             teacher = named_vectors(model, tokenizer, text["input_ids"], count)

@@ -137,7 +137,7 @@ class Comparison:
             has_far = is_far.any(-1).transpose(1, 2).unsqueeze(-1)
             scores = scores.masked_fill(~is_far, torch.finfo(scores.dtype).min)
             wanted, counts = (scores.softmax(-1) @ value).transpose(1, 2), counts * has_far
-        found = (branch.weights_of_tokens(query, key, tokens, scaling, rows) @ value).transpose(1, 2)
+        found = branch.output_of_tokens(query, key, value, tokens, scaling, rows)
         branch.branches = branches
         mean = (wanted * counts).sum((0, 1)) / counts.sum().clamp(min=1)
         error = ((found - wanted).square() * counts).sum()
@@ -361,13 +361,19 @@ def save_weights(model: PreTrainedModel, folder: Path, dtype: torch.dtype) -> No
     model.save_pretrained(folder, state_dict=weights)
 
 
-def distill(arguments: DistillationArguments, training_args: DistillationTrainingArguments) -> Trainer:
+def distill(
+    arguments: DistillationArguments,
+    training_args: DistillationTrainingArguments,
+    model: PreTrainedModel | None = None,
+) -> Trainer:
     """
     Make an encoder linear unless it is linear already, train the weights that this added, and save it.
 
     Args:
         arguments: the encoder, the options of `linearize`, the data, and what to learn.
         training_args: arguments of a Trainer; `do_train` and `do_eval` say what to do, `output_dir` where to save.
+        model: a linear encoder to train instead of the one that `arguments` name, whose tokenizer or processor it
+            takes.
 
     Returns:
         The Trainer, whose `model` is the linear encoder.
@@ -388,7 +394,7 @@ def distill(arguments: DistillationArguments, training_args: DistillationTrainin
     set_seed(training_args.seed)
     checkpoint = find_checkpoint(training_args)
     name = find_teacher(arguments.model_name_or_path)
-    model = load_linear(arguments, name)
+    model = load_linear(arguments, name) if model is None else model
     column = COLUMNS[model.main_input_name]
     processor = PROCESSORS[column].from_pretrained(name)
     teacher = None

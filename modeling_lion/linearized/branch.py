@@ -114,10 +114,9 @@ class LocalWindow:
         """The output, given that of the delta rule, `read`, `(batch, heads, length, head_dim)`."""
         return torch.lerp(self.near()[0].to(read.dtype), read, self.share(read.dtype)).to(self.value.dtype)
 
-    def mix_weights(self, weights: Tensor, queries: Tensor | slice = slice(None)) -> Tensor:
-        """The attention weights of some queries, given those of the delta rule in the same shape."""
-        near = self.weights(torch.zeros_like(weights), queries)
-        return torch.lerp(near, weights, self.share(weights.dtype)[:, :, queries])
+    def mix_weights(self, weights: Tensor) -> Tensor:
+        """The attention weights, given those of the delta rule in the same shape."""
+        return torch.lerp(self.weights(torch.zeros_like(weights)), weights, self.share(weights.dtype))
 
     def share(self, dtype: torch.dtype) -> Tensor:
         """The share a of the delta rule in the output, `(batch, heads, length, 1)`."""
@@ -275,25 +274,26 @@ class LinearBranch(nn.Module):
             gate = gate + BRANCHES[self.branches]
         return inputs, log_decay, LocalWindow(query, key, value, gate, tokens, self.window, scaling)
 
-    def weights_of_tokens(
-        self, query: Tensor, key: Tensor, tokens: Tokens, scaling: float | None, queries: Tensor
+    def output_of_tokens(
+        self, query: Tensor, key: Tensor, value: Tensor, tokens: Tokens, scaling: float | None, queries: Tensor
     ) -> Tensor:
         """
-        The attention weights of some queries, `(batch, heads, queries, length)`, for distillation, in time
-        proportional to their number. There is no padding between real tokens.
+        The output of some queries, `(batch, queries, heads, head_dim)`, for distillation, in time proportional to
+        their number; with the delta rule, to the length. There is no padding between real tokens.
         """
+        if self.corrects:
+            return self(query, key, value, tokens, scaling, "chunk")[0][:, queries]
         with without_autocast(query):
-            inputs, log_decay, window = self.prepare(query, key, key, tokens, scaling)
-            if self.corrects:  # a row of the inverse needs the whole matrix
-                linear = self.read(inputs, key, key, log_decay, "eager")[1][:, :, queries]
-                return linear if window is None else window.mix_weights(linear, queries)
+            inputs, log_decay, window = self.prepare(query, key, value, tokens, scaling)
             linear = inputs[0][:, :, queries] @ inputs[1].transpose(-1, -2)
             if log_decay is not None:
                 decays = finite_log_decay(LogDecay(log_decay, log_decay), query)
                 linear = linear * decay_mask_rows(*over_tokens(decays, query), queries)
             if window is None:
-                return divide(linear, linear.sum(-1, keepdim=True))
-            return window.weights(linear, queries)
+                weights = divide(linear, linear.sum(-1, keepdim=True))
+            else:
+                weights = window.weights(linear, queries)
+            return (weights @ value).transpose(1, 2)
 
 
 def features_of(x: Tensor, feature_map: Callable[[Tensor], Tensor]) -> Tensor:
