@@ -210,8 +210,8 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
     def events(self, request: dict) -> Iterator[dict]:
         """
-        Yield the events of the searcher; an error is the last one. Closing this iterator waits for its turn, and closes
-        that of the searcher.
+        Yield the events of the searcher; an error is the last one. Closing this iterator waits for its turn and
+        closes that of the searcher.
         """
         answers = self.searcher.answers(request)
         try:
