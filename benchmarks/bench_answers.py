@@ -35,7 +35,7 @@ import torch
 from bench_retrieval import GUIDES
 from measure import append_rows, in_new_process, is_measured, make_parser, peak_memory
 from report import write_pages
-from retrieval_lion.documents import documents_of, read_text
+from retrieval_lion.documents import passages_of, read_text
 from retrieval_lion.encoders import SentenceEncoder, load_encoder
 from retrieval_lion.folders import files_of_folder
 from retrieval_lion.formats.section import HEADINGS
@@ -116,7 +116,7 @@ def make_folder(packages: Sequence[str], count: int, sources_dir: Path, folder: 
 def open_index(folder: Path, path: Path, encoder: SentenceEncoder) -> Index:
     index = Index(path, encoder)
     files = files_of_folder(folder).files
-    for _ in index.update(files, lambda file: documents_of(file, str(folder))):
+    for _ in index.update(files, lambda file: passages_of(file, str(folder))):
         pass
     return index
 
@@ -213,7 +213,7 @@ def measure_readings(
     index = open_index(Path(folder), Path(path), encoder)
     right = answers_of(index, Path(folder), queries)
     passages = sorted(index.get(list(dict.fromkeys(index.keys))), key=lambda passage: len(passage.text))
-    documents = [passage._replace(document=name(passage.document)).as_document() for passage in passages]
+    documents = [passage._replace(name=name(passage.name)).as_document() for passage in passages]
     begin, vectors = time.process_time(), []
     for n in range(0, len(documents), 32):
         vectors += encoder.encode_documents(documents[n : n + 32])

@@ -61,7 +61,7 @@ def first_hits(
     queries = {name: encoder.encode_queries([found[n][0] for n in numbers]) for name, found in faq.items()}
     texts = {}
     for name, found in faq.items():
-        documents = [Document(None, found[n][1], ((0, len(found[n][1])),), (n,)) for n in numbers]
+        documents = [Document(None, found[n][1], ((0, len(found[n][1])),)) for n in numbers]
         texts[name] = torch.cat(encoder.encode_documents(documents))
     right = torch.arange(len(numbers))
     return {(a, b): int(((queries[a] @ texts[b].T).argmax(1) == right).sum()) for a, b in product(faq, faq)}

@@ -57,6 +57,8 @@ KEPT, KEPT_OF_TILE = 40, 8  # of each kernel, and at least of each tile
 # Seconds to compile and to measure one, at most.
 COMPILED, MEASURED = 4.0, 0.06
 BATCH, HEADS, LENGTH = 8, 12, 4096
+# Tokens for kernels of short sequences, which are one chunk.
+SHORT = 512
 DTYPES = {name: getattr(torch, name) for name in ("bfloat16", "float16", "float32")}
 # The most frequent first: a run of the tuning may have to stop early.
 DIMS = (64, 128, 32, 256)
@@ -77,6 +79,7 @@ STATES = {"head_tile": (64, 32), "value_tile": (64, 32), "num_warps": (4, 8), "n
 GRIDS = {
     "tile": {
         "output": {"keys": SLICES, "value_tile": (256, 128, 64, 32), **LAUNCH, "inner": (*INNER, 0)},
+        "whole_output": {"keys": SLICES, **LAUNCH},
         "states": STATES,
         "query_gradient": {"keys": SLICES, **LAUNCH, "inner": INNER},
         "key_gradient": {"queries": SLICES, **LAUNCH, "inner": INNER},
@@ -91,6 +94,7 @@ GRIDS = {
 # Names of the kernels in the code, by those in the configurations.
 KERNELS = {name: f"{name}_kernel" for grids in GRIDS.values() for name in grids}
 KERNELS |= {"walk": "pass_chunks_kernel", "states": "chunk_states_kernel", "lit_states": "partial_states_kernel"}
+KERNELS["whole_output"] = "output_kernel"
 
 
 @contextmanager
@@ -203,6 +207,11 @@ def configure(key: tuple, options: dict[str, dict], group: str = "", tile: int =
     triton_config.CONFIGS[key] = triton_config.CONFIGS[key] | options | ({group: tile} if tile else {})
 
 
+def place(group: str, kernel: str) -> tuple[str, str, int]:
+    """Form, mixer and number of tokens in which a kernel is measured."""
+    return ("parallel", "S", SHORT) if kernel == "whole_output" else (*GROUPS[group], LENGTH)
+
+
 def fits(key: tuple, group: str, tile: int, kernel: str, option: dict, dtype: str = "") -> bool:
     """
     Whether a candidate compiles without faults; by default in the dtype that is measured. Float16, whose states are
@@ -211,7 +220,7 @@ def fits(key: tuple, group: str, tile: int, kernel: str, option: dict, dtype: st
     architecture, bits, dim = key
     dtype = dtype or str(MEASURED_DTYPES[bits]).removeprefix("torch.")
     configure(key, {kernel: option}, group, tile)
-    for name, launch in launches_of(*GROUPS[group], dim, dtype, architecture).items():
+    for name, launch in launches_of(*place(group, kernel)[:2], dim, dtype, architecture).items():
         if name.startswith(KERNELS[kernel]):
             result = compile_launch(*launch, architecture) | {"architecture": architecture}
             if faults(result | {"stack_bytes": 0} if dtype == "float16" else result):
@@ -221,7 +230,9 @@ def fits(key: tuple, group: str, tile: int, kernel: str, option: dict, dtype: st
 
 def work_of(kernel: str, is_adjoint: bool, config: dict, tile: int, option: dict, bits: int, dim: int) -> dict:
     """Count the work of a launch of a kernel, as `predict` takes it, with the tensors that are measured."""
-    chunk, size = config["chunk"], bits // 8
+    is_whole = kernel == "whole_output"
+    length, size = SHORT if is_whole else LENGTH, bits // 8
+    chunk = length if is_whole else config["chunk"]
     state = dim * dim * size * 2 / chunk  # bytes of both states, for each token
     of_pairs = chunk / tile * 2 * dim * size  # bytes that tiles of a chunk read of each other
     value_tiles = -(-dim // option.get("value_tile", dim))
@@ -229,6 +240,7 @@ def work_of(kernel: str, is_adjoint: bool, config: dict, tile: int, option: dict
     rows = dim * size
     products, tensors, cache = {
         "output": (2 * chunk * dim * (1 + value_tiles) + 4 * dim * dim, 4, of_pairs * value_tiles),
+        "whole_output": (4 * chunk * dim, 4, of_pairs),
         "states": (4 * dim * dim, 2, (value_tiles + head_tiles) * rows),
         "walk": (0, 0, 0),
         "query_gradient": (4 * chunk * dim + 2 * tile * dim + 4 * dim * dim, 7, of_pairs),
@@ -240,11 +252,11 @@ def work_of(kernel: str, is_adjoint: bool, config: dict, tile: int, option: dict
     memory = tensors * rows + 24
     if kernel == "walk":
         memory = state * (3 if is_adjoint else 2)
-    elif not kernel.startswith("lit"):
+    elif not is_whole and not kernel.startswith("lit"):
         memory += state
-    tokens = BATCH * HEADS * LENGTH
+    tokens = BATCH * HEADS * length
     work = {"products": products * tokens, "memory": memory * tokens, "cache": (memory + cache) * tokens}
-    return work | ({"trips": LENGTH / chunk} if kernel == "walk" else {})
+    return work | ({"trips": length / chunk} if kernel == "walk" else {})
 
 
 def predicted(key: tuple, group: str, tile: int, kernel: str, option: dict) -> dict | None:
@@ -254,7 +266,7 @@ def predicted(key: tuple, group: str, tile: int, kernel: str, option: dict) -> d
     dtype = str(MEASURED_DTYPES[bits]).removeprefix("torch.")
     found = {"architecture": architecture, "bits": bits, "dim": dim, "kernel": kernel, "tile": tile}
     found |= {"options": " ".join(f"{name}={x}" for name, x in option.items()), "microseconds": 0.0}
-    for name, launch in launches_of(*GROUPS[group], dim, dtype, architecture).items():
+    for name, launch in launches_of(*place(group, kernel)[:2], dim, dtype, architecture).items():
         if name.startswith(KERNELS[kernel]):
             result = compile_launch(*launch, architecture) | {"architecture": architecture}
             if faults(result):
@@ -425,9 +437,9 @@ def measured_times(key: tuple, deadline: float, measured: Measurer) -> dict[tupl
         if not done or time.monotonic() > deadline:
             break
         if future.result() or (option, tile) == (before[kernel], before[group]):
-            form, mixer = GROUPS[group]
+            form, mixer, length = place(group, kernel)
             triton_config.CONFIGS[key] = before | {kernel: option, group: tile}
-            of_inputs = mixer, LENGTH, dim, MEASURED_DTYPES[bits], "cuda"
+            of_inputs = mixer, length, dim, MEASURED_DTYPES[bits], "cuda"
             found = measured(key, kernel_seconds, kernel, form, *of_inputs)
             times[group, tile, kernel].append((found, option))
             print(
@@ -493,13 +505,21 @@ def longest_parallel(before: int, deadline: float) -> int:
 def table() -> str:
     """`triton_config.TABLE` of the configurations as they are now."""
     rows = []
-    for (architecture, bits, dim), config in triton_config.CONFIGS.items():
-        groups = [f"{architecture} {bits:3} {dim:3}"]
-        for kernel, names in triton_config.COLUMNS.items():
-            values = config if kernel == "sizes" else config[kernel]
-            groups.append(" ".join(f"{values[name]:{1 if name.startswith('num') else 3}}" for name in names))
-        rows.append("|".join(groups))
-    return "\n".join(rows) + "\n"
+    for key, config in triton_config.CONFIGS.items():
+        groups = [
+            (config if kernel == "sizes" else config[kernel], names) for kernel, names in triton_config.COLUMNS.items()
+        ]
+        rows.append([key, *([options[name] for name in names] for options, names in groups)])
+    widths = [
+        [max(len(str(x)) for x in column) for column in zip(*group, strict=True)] for group in zip(*rows, strict=True)
+    ]
+    lines = [
+        "|".join(
+            " ".join(str(x).rjust(n) for x, n in zip(*pair, strict=True)) for pair in zip(row, widths, strict=True)
+        )
+        for row in rows
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def write() -> None:

@@ -101,15 +101,10 @@ class Subject:
 
     def features(self, rows: Sequence[list[int]], side: str) -> dict[str, Tensor]:
         """Make the inputs of a batch, padded on `side`."""
-        width = max(map(len, rows))
-        pad = self.tokenizer.pad_token_id or 0
-        fill = lambda row, value: [value] * (width - len(row))
-        join = lambda row, value: row + fill(row, value) if side == "right" else fill(row, value) + row
-        inputs = {"input_ids": [join(row, pad) for row in rows]}
-        inputs["attention_mask"] = [join([1] * len(row), 0) for row in rows]
+        inputs = {"input_ids": list(rows), "attention_mask": [[1] * len(row) for row in rows]}
         if "token_type_ids" in self.tokenizer.model_input_names:
-            inputs["token_type_ids"] = [[0] * width for _ in rows]
-        return {name: torch.tensor(values) for name, values in inputs.items()}
+            inputs["token_type_ids"] = [[0] * len(row) for row in rows]
+        return dict(self.tokenizer.pad(inputs, padding_side=side, return_tensors="pt", verbose=False))
 
     def outputs(self, rows: Sequence[list[int]], side: str = "right", network: Callable | None = None) -> list[Tensor]:
         """Return for each text its vector, logits or hidden states, float32; of `network` instead, if given."""
@@ -303,23 +298,6 @@ class Checks:
                 finding.detail += f" A text of {limit + lost:,} loses {lost:,}."
         return finding
 
-    def cost(self) -> Finding:
-        """Measure what padding costs for one long text among seven short ones."""
-        longest = min(max(self.alone, default=8), 256)  # a length that the model could read
-        rows = self.subject.rows([8] * 7 + [longest])
-        seconds = []
-        for batches in ([rows], [rows[:7], rows[7:]]):
-            begin = time.process_time()
-            for batch in batches:
-                self.subject.outputs(batch)
-            seconds.append(time.process_time() - begin)
-        times = seconds[0] / max(seconds[1], 1e-9)
-        return Finding(
-            "mixed lengths",
-            "note",
-            detail=f"7 × 8 and {longest} tokens: one batch takes {times:.1f} × as long as two.",
-        )
-
     def dtypes(self) -> Iterator[Finding]:
         """Compare other dtypes with float32. For a LION, compare all kernels in each dtype, as `lion verify` does."""
         if not is_lion(self.subject.config):
@@ -362,7 +340,6 @@ class Checks:
         yield self.saved()
         yield from self.dtypes()
         yield from self.of_graph()
-        yield self.cost()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

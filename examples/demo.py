@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import datasets
+import demo_pictures
 import numpy as np
 import psutil
 import run_image_classification
@@ -32,7 +33,6 @@ from retrieval_lion.search.searcher import Searcher
 from retrieval_lion.sources import check_source, default_model
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
-from training_lion.scripts import pictures
 from training_lion.scripts.docstrings import write_docstrings
 from transformers import Trainer, pipeline
 
@@ -274,11 +274,11 @@ def picture_part(output: Path, text: dict, mlm_trainer: Trainer) -> list[str]:
     folder, model_dir = output / "pictures", str(output / "mlm")
     folder.mkdir()
     return [
-        pictures.draw_losses(
+        demo_pictures.draw_losses(
             folder / "losses.png", mlm_trainer.state.log_history, text["unigram_loss"], text["loss_by_length"]
         ),
-        pictures.draw_decay_masks(folder / "decay_masks.png", model_dir, SENTENCE.format("name")),
-        pictures.draw_attention_rows(folder / "attention_rows.png", model_dir, SENTENCE.format("[MASK]")),
+        demo_pictures.draw_decay_masks(folder / "decay_masks.png", model_dir, SENTENCE.format("name")),
+        demo_pictures.draw_attention_rows(folder / "attention_rows.png", model_dir, SENTENCE.format("[MASK]")),
     ]
 
 

@@ -1,8 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Read files as documents, and split them into passages."""
+"""Read files, and split them into passages."""
 
+import hashlib
 import importlib.util
-import itertools
 import os
 import re
 import sysconfig
@@ -32,8 +32,6 @@ HEADING = re.compile(r"^#+ +(\S.*?) *#*$|^ ?([^\s.:#].{2,80})\n([-=~*#])\3{2,}\s
 FENCE = re.compile(r"^ {0,3}(```+|~~~+).*?(^ {0,3}\1|\Z)", re.MULTILINE | re.DOTALL)  # code in Markdown
 LIKE_A_LINE = re.compile(r":(?=\d+$)")  # at the end of a heading
 TOP = 3000  # a heading within the first characters is the name of a text
-LONGEST_DOCUMENT = 40_000  # characters (see benchmarks/bench_passages.py); longer texts become several documents
-BATCH_CHARACTERS = 40_000  # encoded at once: a few seconds, after which reading can stop
 
 
 def printable(path: str | Path) -> str:
@@ -86,15 +84,36 @@ class Document(NamedTuple):
         name: is put in front of each passage; `None` for nothing.
         text: contains all passages.
         spans: index of the first character of each passage, and of the one behind its last.
-        places: where to find each passage: `file:line`, a page, headings, or the name of a docstring.
-        begin: index of the first character of `text` in the text of the file, for a document that is a part of it.
     """
 
     name: str | None
     text: str
     spans: tuple[tuple[int, int], ...]
-    places: tuple[str, ...]
+
+
+class Passage(NamedTuple):
+    """
+    A passage of a file.
+
+    Attributes:
+        name: is put in front of it: headings, or the name of a docstring; `None` for nothing.
+        text: the passage.
+        place: where to find it: `file:line`, a page, headings, or the name of a docstring.
+        begin: index of its first character in the text that is read of the file.
+    """
+
+    name: str | None
+    text: str
+    place: str
     begin: int = 0
+
+    @property
+    def key(self) -> bytes:
+        """The same for passages of equal name and text: 16 bytes."""
+        return hashlib.sha256(repr((self.name, self.text)).encode()).digest()[:16]
+
+    def as_document(self) -> Document:
+        return Document(self.name, self.text, ((0, len(self.text)),))
 
 
 def name_of(text: str, path: str | Path) -> str:
@@ -138,40 +157,16 @@ def heading_paths(text: str, title: str, spans: Sequence[tuple[int, int]], is_rs
         yield HEADINGS.join(words if words[:1] == [title] else [title, *words])
 
 
-def documents_of_text(text: str, path: str) -> Iterator[Document]:
-    """
-    Split a text into documents of up to `LONGEST_DOCUMENT` characters. All passages of a document are under the same
-    headings, which are its name. `path` is the file, for names and places.
-    """
-    spans, printed = split_passages(text), printable(path)
-    names = list(heading_paths(text, name_of(text, path), spans, path.lower().endswith(".rst")))
-    places, line, end = [], 1, 0
-    for first, _ in spans:
-        line += text.count("\n", end, first)
-        end = first
-        places.append(f"{printed}:{line}")
-    begin = 0
-    for n, (_, end) in enumerate(spans):
-        start = spans[begin][0]
-        is_last = n + 1 == len(spans) or names[n + 1] != names[n]
-        if is_last or spans[n + 1][1] - start > LONGEST_DOCUMENT:
-            of_part = tuple((first - start, last - start) for first, last in spans[begin : n + 1])
-            yield Document(names[n], text[start:end], of_part, tuple(places[begin : n + 1]), start)
-            begin = n + 1
-
-
-def batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    """Group documents, in order, into lists of up to `BATCH_CHARACTERS` characters."""
-    batch: list[Document] = []
-    size = 0
-    for document in documents:
-        if batch and size + len(document.text) > BATCH_CHARACTERS:
-            yield batch
-            batch, size = [], 0
-        batch.append(document)
-        size += len(document.text)
-    if batch:
-        yield batch
+def passages_of_text(text: str, path: str) -> Iterator[Passage]:
+    """Split a text into passages, whose names are the headings above. `path` is the file, for names and places."""
+    text, printed = without_surrogates(text), printable(path)
+    spans = split_passages(text)
+    names = heading_paths(text, name_of(text, path), spans, path.lower().endswith(".rst"))
+    line, counted = 1, 0
+    for (first, end), name in zip(spans, names, strict=True):
+        line += text.count("\n", counted, first)
+        counted = first
+        yield Passage(name, text[first:end], f"{printed}:{line}", first)
 
 
 def files_of_package(package: str) -> tuple[list[str], str]:
@@ -194,31 +189,22 @@ def files_of_package(package: str) -> tuple[list[str], str]:
     return python_files([str(origin.parent)]), str(origin.parents[1])
 
 
-def documents_of_sections(sections: Iterable[Section], path: str, default: str) -> Iterator[Document]:
+def passages_of_sections(sections: Iterable[Section], path: str, default: str) -> Iterator[Passage]:
     """
-    Make documents of the sections of a file. Those that follow each other and have the same name are in one document.
+    Yield the passages of the sections of a file.
 
     Args:
         path: the file, for places.
         default: the name of sections that have none.
     """
-    path = printable(path)
-    for name, group in itertools.groupby(sections, lambda section: without_surrogates(section.name or default)):
-        text = ""
-        spans: list[tuple[int, int]] = []
-        places: list[str] = []
-        for section in group:
-            if len(text) > LONGEST_DOCUMENT:
-                yield Document(name, text, tuple(spans), tuple(places))
-                text, spans, places = "", [], []
-            found = without_surrogates(section.text)
-            is_passage = isinstance(section.place, int) and len(found) <= LONGEST
-            for first, end in [(0, len(found))] if is_passage else split_passages(found):
-                spans.append((len(text) + first, len(text) + end))
-                places.append(place_of(path, section.place, found.count("\n", 0, first)))
-            text += f"{found}\n\n"
-        if spans:
-            yield Document(name, text, tuple(spans), tuple(places))
+    path, begin = printable(path), 0
+    for section in sections:
+        name, text = without_surrogates(section.name or default), without_surrogates(section.text)
+        is_passage = isinstance(section.place, int) and len(text) <= LONGEST
+        for first, end in [(0, len(text))] if is_passage else split_passages(text):
+            place = place_of(path, section.place, text.count("\n", 0, first))
+            yield Passage(name, text[first:end], place, begin + first)
+        begin += len(text) + len("\n\n")  # a blank line between sections
 
 
 def place_of(path: str, place: int | str, lines: int) -> str:
@@ -228,9 +214,9 @@ def place_of(path: str, place: int | str, lines: int) -> str:
     return LIKE_A_LINE.sub(": ", f"{path}: {without_surrogates(place)}" if place else path)
 
 
-def documents_of(file: str, folder: str) -> Iterator[Document]:
+def passages_of(file: str, folder: str) -> Iterator[Passage]:
     """
-    Read a file as documents, with its passages.
+    Yield the passages of a file.
 
     Raises:
         SkippedFile, OSError: if the file cannot be read, or has no text to search.
@@ -239,26 +225,26 @@ def documents_of(file: str, folder: str) -> Iterator[Document]:
     data, ending = read_bytes(file), Path(file).suffix.lower()
     if not ending or ending in PROSE:
         check_text(data, file_name, is_by_lines=False)
-        documents = documents_of_text(decode(data, file_name), path)
+        passages = passages_of_text(decode(data, file_name), path)
     else:
         sections = sections_of(data, file_name)
         default = printable(path) if is_code(file_name) else name_of("", path)
         if ending == ".py":
             default = printable(module_name(file, folder))
             sections = (x._replace(name=f"{default}.{x.name}" if x.name else default) for x in sections)
-        documents = documents_of_sections(sections, path, default)
-    first = next(documents, None)
+        passages = passages_of_sections(sections, path, default)
+    first = next(passages, None)
     if first is not None:
         yield first
-        yield from documents
+        yield from passages
     elif data.strip():
         raise SkippedFile("no text", f"{file_name} has no text.")
 
 
-def documents_of_docstrings(file: str, folder: str) -> Iterator[Document]:
-    """Read the docstring of each public name in a Python file as a document: its name and its first paragraph."""
+def passages_of_docstrings(file: str, folder: str) -> Iterator[Passage]:
+    """Yield the docstring of each public name in a Python file as a passage: its name and its first paragraph."""
     for docstring in docstrings(file, module_name(file, folder)):
         paragraphs = split_paragraphs(docstring.text)
         if paragraphs and not any(part.startswith("_") for part in docstring.name.split(".")):
-            text, name = without_surrogates(paragraphs[0][:LONGEST]), printable(docstring.name)
-            yield Document(name, text, ((0, len(text)),), (name,))
+            name = printable(docstring.name)
+            yield Passage(name, without_surrogates(paragraphs[0][:LONGEST]), name)

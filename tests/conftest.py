@@ -4,6 +4,7 @@
 import gc
 import logging
 import os
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -160,6 +161,20 @@ def repeatable():
     torch.use_deterministic_algorithms(False)
     transformers.logging.set_verbosity(verbosity)
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def forgets_mixers(tmp_path, monkeypatch):
+    """Mixers and feature maps that a test registers are unknown after it, and modules in its folder not imported."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    known = [(names, dict(names)) for names in (registry.MIXERS, registry.FEATURE_MAPS)]
+    yield
+    for names, before in known:
+        names.clear()
+        names.update(before)
+    for name, module in [*sys.modules.items()]:
+        if Path(getattr(module, "__file__", None) or "/").is_relative_to(tmp_path):
+            del sys.modules[name]
 
 
 @pytest.fixture

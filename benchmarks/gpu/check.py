@@ -11,8 +11,9 @@ from gpu.tree import ROOT
 
 CASES = ("tests/triton/triton_cases.py", "tests/triton/model_cases.py")
 # In Triton's interpreter and on the CPU: some of each kind.
-REHEARSED = "silu_norm_is_one or (naive_form and None-lit-chunk and float32 and sum) or (linearized and text-lit)"
-REHEARSED += " or (forward_and and recommended-image and float32) or (trainer and text) or cuda_graphs"
+REHEARSED = "silu_norm_is_one or (naive_form and float32 and sum and (None-lit-chunk or None-selective-parallel))"
+REHEARSED += " or (linearized and text-lit) or (forward_and and recommended-image and float32)"
+REHEARSED += " or (trainer and text) or cuda_graphs"
 
 
 def key_of_sources(gpu: str) -> str:

@@ -18,7 +18,7 @@ from hub_upload_lion.checkpoint import find_checkpoint, load_model, load_preproc
 from hub_upload_lion.publish.model_card import attention_in_words
 from hub_upload_lion.sentence_modules import MODULES, encoder_class
 from hub_upload_lion.traits import LinearizedTraits, Traits, traits_of
-from retrieval_lion.documents import documents_of, documents_of_text
+from retrieval_lion.documents import passages_of, passages_of_text
 from retrieval_lion.encoders import Cut, SentenceEncoder, tokens_cut, unit_vectors
 from retrieval_lion.search.index import Answer, Index
 from retrieval_lion.search.searcher import CANDIDATES
@@ -256,13 +256,13 @@ def search_texts(
         What has been found so far, after each batch of passages.
     """
     query = words_of(query, "Query")
-    texts, left_out = {"": list(documents_of_text(pasted or "", "pasted text"))}, []
+    texts, left_out = {"": list(passages_of_text(pasted or "", "pasted text"))}, []
     for path in files or ():
         try:
-            texts[path] = list(documents_of(path, os.path.dirname(path)))
+            texts[path] = list(passages_of(path, os.path.dirname(path)))
         except ValueError as error:
             left_out.append(str(error))
-    size = sum(len(document.text) for documents in texts.values() for document in documents)
+    size = sum(len(passage.text) for passages in texts.values() for passage in passages)
     if not size:
         raise ValueError(" ".join(["There is nothing to search: paste a text, or choose text files.", *left_out]))
     if size > MOST_CHARACTERS:

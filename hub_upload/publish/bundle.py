@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
-from huggingface_hub import ModelCard, ModelCardData, eval_result_entries_to_yaml
+from huggingface_hub import ModelCard, ModelCardData
 from tokenization_lion import LionTokenizer
 
 from ..checkpoint import copy_file, find_checkpoint, is_weights, load_model, load_preprocessor, new_folder
@@ -112,9 +112,7 @@ def create_bundle(
             text = f"---\n{ModelCardData(**metadata).to_yaml()}\n---\n\n{card.strip()}\n"
         (folder / "README.md").write_text(text, encoding="utf-8")
         if results and eval_results is not None:
-            path = folder / ".eval_results" / f"{Path(eval_results).stem}.yaml"
-            path.parent.mkdir()
-            path.write_text(yaml.safe_dump(eval_result_entries_to_yaml(results), sort_keys=False), encoding="utf-8")
+            copy_file(Path(eval_results), folder / ".eval_results" / f"{Path(eval_results).stem}.yaml")
         refuse(source, find_refusals(folder))
         if modules:
             check_embeddings(folder, checkpoint, modality)

@@ -67,7 +67,6 @@ def attention_operator(
             as a short text. They then take a `plan` by name.
         more_inputs: names of tensors that the operator takes after the log decays; they have gradients, too.
     """
-    num_inputs = 5 + len(more_inputs)
     inputs_schema = ", ".join((INPUTS, *(f"Tensor {name}" for name in more_inputs)))
     schema = f"({inputs_schema}, {OPTIONS}) -> ({', '.join(['Tensor'] * (2 + num_saved))})"
     operator = torch.library.custom_op(f"{NAMESPACE}::{name}", compute, mutates_args=(), schema=schema)
@@ -81,6 +80,7 @@ def attention_operator(
         saved = allocate_saved(query, key, value, *others)
         return output, query.new_empty(query.shape[:3], dtype=dtype), *saved
 
+    num_inputs = 5 + len(more_inputs)
     backward_schema = (
         f"(Tensor grad, Tensor? grad_denominator, {inputs_schema}, Tensor output, Tensor denominator, Tensor[] saved, "
         f"{OPTIONS}, bool needs_decay) -> ({', '.join(['Tensor'] * num_inputs)})"
@@ -96,7 +96,30 @@ def attention_operator(
         more = (x.new_empty(x.shape) for x in others[: len(more_inputs)])
         return empty_like(query), empty_like(key), empty_like(value), *decays, *more
 
-    def setup_context(ctx, inputs, output):
+    differentiable = Differentiable(backward_operator, compute_gradients if is_direct else None, plain, num_inputs)
+    operator.register_autograd(differentiable.backward, setup_context=differentiable.setup_context)
+    return (
+        Operator(operator, compute, differentiable.direct_function(name, compute)) if is_direct else Operator(operator)
+    )
+
+
+@dataclass(eq=False)
+class Differentiable:
+    """
+    What autograd calls for an operator.
+
+    Attributes:
+        backward_operator: computes the gradients of the `num_inputs` tensors that the operator takes.
+        compute_gradients: does so without the dispatcher; `None` if it must not be called directly.
+        plain: as `attention_operator` takes it.
+    """
+
+    backward_operator: Callable
+    compute_gradients: Callable | None
+    plain: Callable
+    num_inputs: int
+
+    def setup_context(self, ctx, inputs, output) -> None:
         *tensors, ctx.chunk_size, ctx.division, ctx.head_directions = inputs
         output, denominator, *saved = output
         if saved and saved[0].dim() > 1:  # a wider output, not `(0,)`
@@ -104,27 +127,27 @@ def attention_operator(
         save_for_backward(ctx, *tensors, output, denominator, *saved[1:])
         ctx.set_materialize_grads(False)
 
-    def differentiate(ctx, grad, grad_denominator, *_):
+    def backward(self, ctx, grad, grad_denominator, *_):
         saved = saved_for_backward(ctx)
-        inputs, results = saved[:num_inputs], saved[num_inputs:]
-        needs = ctx.needs_input_grad[:num_inputs]
+        inputs, results = saved[: self.num_inputs], saved[self.num_inputs :]
+        needs = ctx.needs_input_grad[: self.num_inputs]
         has_sums = ctx.division == "deferred"
         if not has_sums:
             grad_denominator = None
         if grad is None and grad_denominator is None:
-            return (None,) * (num_inputs + 3)
+            return (None,) * (self.num_inputs + 3)
         # create_graph=True: the gradient itself will be differentiated.
         if torch.is_grad_enabled():
             arguments = ctx.chunk_size, ctx.division, ctx.head_directions
             grads = (grad, grad_denominator) if has_sums else (grad,)
-            return *gradients_of_plain(plain, inputs, needs, grads, *arguments), None, None, None
+            return *gradients_of_plain(self.plain, inputs, needs, grads, *arguments), None, None, None
         output, denominator, *saved = results
         grad = torch.zeros_like(output) if grad is None else grad
         if has_sums and grad_denominator is None:
             grad_denominator = torch.zeros_like(denominator)
-        compute_them = backward_operator
-        if is_direct and not is_intercepted(grad):
-            compute_them = partial(compute_gradients, plan=getattr(ctx, "plan", None))
+        compute_them = self.backward_operator
+        if self.compute_gradients is not None and not is_intercepted(grad):
+            compute_them = partial(self.compute_gradients, plan=getattr(ctx, "plan", None))
         with without_autocast(grad):
             grads = compute_them(
                 grad, grad_denominator, *inputs, output, denominator, saved, ctx.chunk_size, ctx.division,
@@ -132,23 +155,24 @@ def attention_operator(
             )  # fmt: skip
         return *[g if needed else None for g, needed in zip(grads, needs, strict=True)], None, None, None
 
-    operator.register_autograd(differentiate, setup_context=setup_context)
-    if not is_direct:
-        return Operator(operator)
+    def direct_function(self, name: str, compute: Callable) -> type[torch.autograd.Function]:
+        """
+        Make the function that is called in place of the operator. It has no `setup_context`, with which torch would
+        inspect the signature of `forward` in every call.
+        """
 
-    # Without `setup_context`, with which torch would inspect the signature of `forward` in every call.
-    def keep_and_compute(ctx, *inputs):
-        *inputs, ctx.plan = inputs
-        output = compute(*inputs, ctx.plan)
-        setup_context(ctx, inputs, output)
-        return output
+        def keep_and_compute(ctx, *inputs):
+            *inputs, ctx.plan = inputs
+            output = compute(*inputs, ctx.plan)
+            self.setup_context(ctx, inputs, output)
+            return output
 
-    def backward(ctx, *grads):
-        return *differentiate(ctx, *grads), None
+        def backward(ctx, *grads):
+            return *self.backward(ctx, *grads), None
 
-    # Tools that draw graphs show the names of such classes.
-    methods = {"forward": staticmethod(keep_and_compute), "backward": staticmethod(backward)}
-    return Operator(operator, compute, type(f"lion_{name}", (torch.autograd.Function,), methods))
+        # Tools that draw graphs show the names of such classes.
+        methods = {"forward": staticmethod(keep_and_compute), "backward": staticmethod(backward)}
+        return type(f"lion_{name}", (torch.autograd.Function,), methods)
 
 
 @dataclass(eq=False)

@@ -81,10 +81,46 @@ def encode_in_segments(
     the inputs. Layers with a window take the second pass only. Besides one tensor of hidden states, the memory holds
     the activations of one segment and the border states.
     """
+    check_call(model, input_ids, token_type_ids, position_ids, segment_length)
+    tokens = read_text(input_ids, attention_mask, position_ids)
+    if tokens.cu_seqlens is not None:
+        raise ValueError("`position_ids` start again: `encode_long` takes one long text a row, not packed ones.")
+    inputs = input_ids, token_type_ids, tokens.position_ids
+    mixers = [layer.attention.mixer for layer in model.layers]
+    if tokens.is_real is not None and not all(mixer.takes_padding for mixer in mixers):
+        return each_row(model, tokens.is_real, inputs, segment_length, show_progress), tokens.is_real
+    lengths = tokens.sequence_lengths() if model.config.scales_with_length else None
+    if any(mixer.reach for mixer in mixers):
+        tokens = tokens.with_order()
+    if tokens.order is not None:  # reorder the text, so that halos hold real tokens
+        inputs = tuple(None if x is None else tokens.reordered(x.expand_as(input_ids)) for x in inputs)
+    text = TextInSegments(model, inputs, tokens.contiguous().is_real, lengths, segment_length)
+    passes = sum(1 if mixer.segment_states is None else 2 for mixer in mixers)
+    with logging.tqdm(
+        total=passes * len(text.segments), desc="Encoding", unit="segment", disable=not show_progress
+    ) as progress:
+        for layer in model.layers:
+            text.apply(layer, progress.update)
+    if model.norm is not None:
+        for segment in text.segments:
+            segment.copy_(model.norm(segment))
+    if tokens.order is not None:
+        for channels in text.hidden_states.split(RESTORED_CHANNELS, dim=-1):
+            channels.copy_(tokens.restored(channels))
+    return text.hidden_states, tokens.is_real
+
+
+def check_call(
+    model: PreTrainedModel,
+    input_ids: Tensor,
+    token_type_ids: Tensor | None,
+    position_ids: Tensor | None,
+    segment_length: int,
+) -> None:
+    """Raise a ValueError if `encode_long` does not support the model or these arguments."""
     if not model.is_text:
         raise ValueError('This LionModel has `modality="image"`: `encode_long` reads text.')
-    mixers = [layer.attention.mixer for layer in model.layers]
-    if not all(mixer.reads_segments for mixer in mixers):
+    if not all(layer.attention.mixer.reads_segments for layer in model.layers):
         raise ValueError(
             "`encode_long` needs layers of linear attention, with a window, or of a mixer that has `reach`, and some "
             f"layers see all tokens at once ({what_is_full(model.config)}): call the model itself."
@@ -97,71 +133,67 @@ def encode_in_segments(
             raise ValueError(f"`{name}` must be {tuple(input_ids.shape)}, as `input_ids`; got {tuple(ids.shape)}.")
     if segment_length < 1:
         raise ValueError(f"`segment_length` is {segment_length}; give at least 1.")
-    tokens = read_text(input_ids, attention_mask, position_ids)
-    if tokens.cu_seqlens is not None:
-        raise ValueError("`position_ids` start again: `encode_long` takes one long text a row, not packed ones.")
-    position_ids, lengths = tokens.position_ids, None
-    if model.config.scales_with_length:
-        lengths = tokens.sequence_lengths()
-    if tokens.is_real is not None and not all(mixer.takes_padding for mixer in mixers):
-        inputs = input_ids, token_type_ids, position_ids.expand_as(input_ids)
-        return each_row(model, tokens.is_real, inputs, segment_length, show_progress), tokens.is_real
-    if any(mixer.reach for mixer in mixers):
-        tokens = tokens.with_order()
-    if tokens.order is not None:  # reorder the text, so that halos hold real tokens
-        position_ids = tokens.reordered(position_ids.expand_as(input_ids))
-        token_type_ids = None if token_type_ids is None else tokens.reordered(token_type_ids)
-        input_ids = tokens.reordered(input_ids)
-    is_real = tokens.contiguous().is_real
 
-    def split(x: Tensor | None) -> tuple[Tensor | None, ...]:
-        num_segments = -(-input_ids.shape[1] // segment_length)
-        return (None,) * num_segments if x is None else x.split(segment_length, dim=1)
 
-    shape = (*input_ids.shape, model.config.hidden_size)
-    hidden_states = torch.empty(shape, dtype=model.dtype, device=input_ids.device)
-    segments, masks, positions = (split(x) for x in (hidden_states, is_real, position_ids))
-    for segment, *inputs in zip(segments, split(input_ids), split(token_type_ids), positions, strict=True):
-        segment.copy_(model.embeddings(*inputs))
+class TextInSegments:
+    """
+    The hidden states of a text, `(batch, length, hidden_size)`, which each layer overwrites segment by segment.
 
-    passes = [1 if layer.attention.mixer.segment_states is None else 2 for layer in model.layers]
-    with logging.tqdm(
-        total=sum(passes) * len(segments), desc="Encoding", unit="segment", disable=not show_progress
-    ) as progress:
-        has_tiles, plan = is_faster_in_tiles(model, segments[0]), CallPlan()
+    Args:
+        inputs: `input_ids`, `token_type_ids` or `None`, and `position_ids`, each `(batch, length)`; positions also
+            `(1, length)`.
+        is_real: the mask of real tokens, or `None`.
+        lengths: the lengths of the sequences, for rotary tables that depend on them.
+    """
 
-        def each_segment(layer):
-            has_window = layer.attention.mixer.window
-            halos, end = halos_of(layer, hidden_states, is_real, segments), 0
-            for segment, mask, halo, position in zip(segments, masks, halos, positions, strict=True):
-                first, end = end, end + segment.shape[1]
-                if has_window:
-                    position = position_ids[:, first - halo.before.shape[1] : end + halo.after.shape[1]]
-                tables = {
-                    layer_type: embedding(segment, position, lengths)
-                    for layer_type, embedding in model.rotary_embeddings.items()
-                    if layer_type == layer.layer_type
-                }
-                options = {"rotary_tables": tables, "has_tiles": has_tiles, "plan": plan}
-                yield segment, SegmentLayout(Tokens(mask, position_ids=position), halo=halo, **options)
-                progress.update()
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        inputs: tuple[Tensor | None, ...],
+        is_real: Tensor | None,
+        lengths: Tensor | None,
+        segment_length: int,
+    ):
+        input_ids, _, self.position_ids = inputs
+        self.is_real, self.lengths, self.rotary_embeddings = is_real, lengths, model.rotary_embeddings
+        shape = (*input_ids.shape, model.config.hidden_size)
+        self.hidden_states = torch.empty(shape, dtype=model.dtype, device=input_ids.device)
+        self.segments = self.hidden_states.split(segment_length, dim=1)
 
-        for layer, num_passes in zip(model.layers, passes, strict=True):
-            border_states = [None] * len(segments)
-            if num_passes == 2:
-                mixer = layer.attention.mixer
-                sent = [mixer.segment_states(layer.normed(x), layout) for x, layout in each_segment(layer)]
-                border_states = mixer.pass_states(sent)
-            for (segment, layout), states in zip(each_segment(layer), border_states, strict=True):
-                layout.border_states = states
-                segment.copy_(layer(segment, layout))
-    if model.norm is not None:
-        for segment in segments:
-            segment.copy_(model.norm(segment))
-    if tokens.order is not None:
-        for channels in hidden_states.split(RESTORED_CHANNELS, dim=-1):
-            channels.copy_(tokens.restored(channels))
-    return hidden_states, tokens.is_real
+        def split(x: Tensor | None) -> tuple[Tensor | None, ...]:
+            return (None,) * len(self.segments) if x is None else x.split(segment_length, dim=1)
+
+        self.masks, self.positions = split(is_real), split(self.position_ids)
+        for segment, *of_segment in zip(self.segments, *map(split, inputs), strict=True):
+            segment.copy_(model.embeddings(*of_segment))
+        self.has_tiles, self.plan = is_faster_in_tiles(model, self.segments[0]), CallPlan()
+
+    def with_layouts(self, layer: nn.Module, count: Callable[[], object]) -> Iterator[tuple[Tensor, SegmentLayout]]:
+        """Yield each segment with its layout for a layer, and call `count` behind each."""
+        has_window = layer.attention.mixer.window
+        halos, end = halos_of(layer, self.hidden_states, self.is_real, self.segments), 0
+        for segment, mask, halo, position in zip(self.segments, self.masks, halos, self.positions, strict=True):
+            first, end = end, end + segment.shape[1]
+            if has_window:
+                position = self.position_ids[:, first - halo.before.shape[1] : end + halo.after.shape[1]]
+            tables = {
+                layer_type: embedding(segment, position, self.lengths)
+                for layer_type, embedding in self.rotary_embeddings.items()
+                if layer_type == layer.layer_type
+            }
+            options = {"rotary_tables": tables, "has_tiles": self.has_tiles, "plan": self.plan}
+            yield segment, SegmentLayout(Tokens(mask, position_ids=position), halo=halo, **options)
+            count()
+
+    def apply(self, layer: nn.Module, count: Callable[[], object]) -> None:
+        """Overwrite the hidden states by the outputs of a layer, in one pass or two; `count` is called in each."""
+        mixer, border_states = layer.attention.mixer, [None] * len(self.segments)
+        if mixer.segment_states is not None:
+            sent = [mixer.segment_states(layer.normed(x), layout) for x, layout in self.with_layouts(layer, count)]
+            border_states = mixer.pass_states(sent)
+        for (segment, layout), states in zip(self.with_layouts(layer, count), border_states, strict=True):
+            layout.border_states = states
+            segment.copy_(layer(segment, layout))
 
 
 def goes_in_segments(model: PreTrainedModel, input_ids: Tensor, layout: Layout, options: dict) -> bool:
@@ -190,7 +222,7 @@ def each_row(model: PreTrainedModel, is_real: Tensor, inputs: tuple[Tensor | Non
     hidden_states = torch.zeros(*is_real.shape, model.config.hidden_size, dtype=model.dtype, device=is_real.device)
     for row, real in enumerate(is_real):
         if real.any():
-            ids, types, positions = (None if x is None else x[row : row + 1, real] for x in inputs)
+            ids, types, positions = (None if x is None else x.expand_as(is_real)[row : row + 1, real] for x in inputs)
             found = encode_in_segments(model, ids, None, types, positions, *options)[0]
             hidden_states[row, real] = found[0]
     return hidden_states

@@ -5,7 +5,7 @@ LION-D and LION-S on a GPU: one set of Triton kernels for the parallel and the c
 The sequence is cut into chunks of several tiles. Inside a chunk, the kernels compute all pairs of tiles; between
 chunks, one state per direction. A single chunk for the whole sequence needs no states and is the parallel form.
 
-    forward    decays · states (if more than one chunk) · output
+    forward    decays · states · output; the output alone if there is one chunk
     backward   query gradients · adjoint states (if more than one chunk) · key and value gradients · decay gradients
 
 States take two launches: one for the sum that each chunk adds, and one for a walk along the chunks.
@@ -89,9 +89,18 @@ def decays_kernel(
     groups = tl.cdiv(num_tiles, TILES)
     bh = tl.program_id(0) // groups
     tile = tl.program_id(0) % groups * TILES + tl.arange(0, TILES)[:, None]
+    forward, backward = head_of(forward, bh, heads), head_of(backward, bh, heads)
+    store_decays(forward, backward, decays, bh, tile, length, num_tiles, FLOOR, TILE, COUNT_CUTS)
+
+
+@triton.jit
+def store_decays(
+    forward, backward, decays, bh, tile, length, num_tiles,
+    FLOOR: tl.constexpr, TILE: tl.constexpr, COUNT_CUTS: tl.constexpr,
+):  # fmt: skip
+    """Store the `decays` of some tiles `(TILES, 1)` of one (batch, head) pair."""
     within = tl.arange(0, TILE)[None, :]
     tokens = tile * TILE + within
-    forward, backward = head_of(forward, bh, heads), head_of(backward, bh, heads)
     kinds: tl.constexpr = 8 if COUNT_CUTS else 6
     width = num_tiles * TILE
     out = decays + bh.to(tl.int64) * kinds * width + tokens
@@ -320,10 +329,33 @@ def let_pass(between, decays, other, offset, is_forward, TILE: tl.constexpr, SLI
 
 
 @triton.jit
+def next_keys(
+    log_decay, decays, between, tile, step, length,
+    IS_BEFORE: tl.constexpr, HAS_STATES: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """
+    One step of a walk away from a tile: the first of the next KEYS keys, their decays up to the tile, and `between`
+    after them. Without states, nothing has stored the decays of other tiles: they come from the log decays, the
+    nearest slice first.
+    """
+    if HAS_STATES:
+        other, offset, first = neighbor(tile, step, IS_BEFORE, TILE, KEYS)
+        weight = load_decays(decays, FACTOR_TO_END if IS_BEFORE else FACTOR_TO_START, other, offset, KEYS) * between
+        between = let_pass(between, decays, other, offset, IS_BEFORE, TILE, KEYS)
+    else:
+        first = tile * TILE - (step + 1) * KEYS if IS_BEFORE else (tile + 1) * TILE + step * KEYS
+        exponents = load_log_decay(log_decay, first + tl.arange(0, KEYS), length) * LOG2_E
+        weight = tl.exp2(tl.cumsum(exponents, 0, reverse=IS_BEFORE)) * between
+        between *= tl.exp2(tl.sum(exponents, 0))
+    return first, weight, between
+
+
+@triton.jit
 def add_output_of_side(
-    accumulator, total, query, q, key, value, row_weight, decays, tile, steps, length, value_start,
+    accumulator, total, query, q, key, value, row_weight, log_decay, decays, tile, steps, length, value_start,
     IS_BEFORE: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr,
-    VALUE_TILE: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, PRECISION: tl.constexpr,
+    VALUE_TILE: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, HAS_STATES: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
     Add the output of a tile from the keys of its chunk on one side, and the sums of its weights. The third result is
@@ -331,36 +363,43 @@ def add_output_of_side(
     """
     between = 1.0
     for step in range(steps * (TILE // KEYS)):
-        other, offset, first = neighbor(tile, step, IS_BEFORE, TILE, KEYS)
+        first, weight, between = next_keys(
+            log_decay, decays, between, tile, step, length, IS_BEFORE, HAS_STATES, TILE, KEYS
+        )  # fmt: skip
         values = load_tile(value, first, length, value_start, KEYS, VALUE_TILE, VALUE_DIM)
-        weight = load_decays(decays, FACTOR_TO_END if IS_BEFORE else FACTOR_TO_START, other, offset, KEYS) * between
         scores = dots(query, tile * TILE, q, key, first, length, TILE, KEYS, HEAD_TILE, SPLIT, HEAD_DIM, PRECISION)
         scores = scores * weight[None, :] * row_weight[:, None]
         total += tl.sum(scores, 1)
         accumulator = product(scores, values, accumulator, PRECISION)
-        between = let_pass(between, decays, other, offset, IS_BEFORE, TILE, KEYS)
     return accumulator, total, between
 
 
 @triton.jit
 def output_kernel(
-    query, key, value, output, remainder, decays, denominators, states, totals, heads, length,
+    query, key, value, output, remainder, forward, backward, decays, denominators, states, totals, heads, length,
     num_tiles, chunk_tiles, num_pairs, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     INNER: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, HAS_STATES: tl.constexpr,
     NORMALIZE: tl.constexpr, DIVIDES: tl.constexpr, KEEPS_REMAINDER: tl.constexpr, COUNT_CUTS: tl.constexpr,
-    SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
+    SMALLEST: tl.constexpr, FLOOR: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
     VALUE_TILE columns of the output of one tile, in steps of KEYS keys, stored by `store_output`. If KEEPS_REMAINDER,
-    also the rounding error of the output, which the gradients of the decays need.
+    also the rounding error of the output, which the gradients of the decays need. Without states, a program computes
+    all columns, and first the `decays` of its tile from the log decays `forward` and `backward`.
     """
     value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
     value_start = tl.program_id(0) % value_tiles * VALUE_TILE
     tile = tl.program_id(0) // value_tiles % num_tiles
     bh = tl.program_id(0) // (value_tiles * num_tiles)
     query, key, value = head_of(query, bh, heads), head_of(key, bh, heads), head_of(value, bh, heads)
-    output, decays = head_of(output, bh, heads), decays_of(decays, bh, heads)
+    output = head_of(output, bh, heads)
+    if not HAS_STATES:
+        forward, backward = head_of(forward, bh, heads), head_of(backward, bh, heads)
+        own = tile + tl.arange(0, 1)[:, None]
+        store_decays(forward, backward, decays[0], bh, own, length, num_tiles, FLOOR, TILE, COUNT_CUTS)
+        tl.debug_barrier()  # until all threads have stored what others load
+    decays = decays_of(decays, bh, heads)
     chunk, first, end = chunk_of_program(tile, chunk_tiles, num_tiles)
     begin = tile * TILE
     q = held_tile(query, begin, length, TILE, HEAD_TILE, SPLIT, HEAD_DIM)
@@ -370,8 +409,9 @@ def output_kernel(
         steps = tile - first if is_before else end - 1 - tile
         row_weight = load_decays(decays, FACTOR_FROM_START if is_before else FACTOR_FROM_END, tile, 0, TILE)
         accumulator, total, between = add_output_of_side(
-            accumulator, total, query, q, key, value, row_weight, decays, tile, steps, length, value_start,
-            is_before, HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, SPLIT, TILE, KEYS, PRECISION,
+            accumulator, total, query, q, key, value, row_weight, forward if is_before else backward, decays, tile,
+            steps, length, value_start,
+            is_before, HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, SPLIT, TILE, KEYS, HAS_STATES, PRECISION,
         )  # fmt: skip
         if HAS_STATES:
             border_weight = row_weight * between

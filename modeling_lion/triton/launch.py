@@ -5,7 +5,7 @@ The operators for GPUs (attention/custom_operator.py), which allocate memory and
 The device code is in triton/decay.py (D and S), triton/lit.py and triton/feature_map.py. These need triton, and are
 imported with the first CUDA tensor. triton/launch_options.py has the sizes and options of the launches.
 
-Forward and backward take 2 and 3 launches for D and S in the parallel form, 4 and 5 in chunks, and 2 and 2 for LIT.
+Forward and backward take 1 and 3 launches for D and S in the parallel form, 4 and 5 in chunks, and 2 and 2 for LIT.
 Before and after them, torch bounds the log decays and sums the gradients of both directions. There are no atomics, so
 results are reproducible to the bit, and no synchronization with the host, so CUDA graphs can capture the launches.
 """
@@ -46,9 +46,31 @@ def with_token_dim(x: Tensor | None) -> Tensor | None:
 
 
 def decay_outputs(
-    plan, query, key, value, forward, backward, output, denominator, decays, states, totals, remainder
+    plan, query, key, value, log_decay, output, denominator, decays, states, totals, remainder
 ) -> None:  # fmt: skip
-    from .decay import decays_kernel, output_kernel
+    from .decay import output_kernel
+
+    is_whole = plan.num_chunks == 1
+    if is_whole:
+        given = [with_strides(x.expand(plan.batch, plan.heads, plan.length)) for x in log_decay]
+        decays = decays_with_strides(plan, decays)
+    else:
+        launch_decays(plan, *log_decay, decays)
+        given, decays = (None, None), decays_with_strides(plan, decays)
+        launch_states(plan, key, value, decays, states, totals)
+    options = {"INNER": 0, **plan.options("whole_output" if is_whole else "output")}
+    launch(
+        output_kernel, plan.bh * plan.num_tiles * -(-plan.value_dim // options["VALUE_TILE"]),
+        *(with_strides(x) for x in (query, key, value, output)), plan.strided(remainder), *given, decays, denominator,
+        states, totals, plan.heads, plan.length, plan.num_tiles, plan.chunk_tiles, plan.bh, plan.scale,
+        HAS_STATES=not is_whole, COUNT_CUTS=plan.count_cuts, SPLIT=plan.split, FLOOR=FLOOR,
+        KEEPS_REMAINDER=plan.keeps_remainder, DIVIDES=plan.divides, SMALLEST=SMALLEST, **plan.common, **options,
+    )  # fmt: skip
+
+
+def launch_decays(plan: Plan, forward: Tensor, backward: Tensor, decays: Tensor) -> None:
+    """Fill `decays` of all tiles."""
+    from .decay import decays_kernel
 
     tiles = decays.shape[-1] // plan.tile
     tokens = plan.length if forward.shape[-1] > 1 else plan.tile
@@ -57,17 +79,6 @@ def decay_outputs(
         *(with_strides(x.expand(-1, -1, tokens)) for x in (forward, backward)), decays, forward.shape[1], tokens,
         tiles, FLOOR=FLOOR, TILE=plan.tile, TILES=TILES_PER_PROGRAM, COUNT_CUTS=plan.count_cuts,
         num_warps=4, num_stages=1,
-    )  # fmt: skip
-    decays = decays_with_strides(plan, decays)
-    if plan.num_chunks > 1:
-        launch_states(plan, key, value, decays, states, totals)
-    options = plan.options("output")
-    launch(
-        output_kernel, plan.bh * plan.num_tiles * -(-plan.value_dim // options["VALUE_TILE"]),
-        *(with_strides(x) for x in (query, key, value, output)), plan.strided(remainder), decays, denominator,
-        states, totals, plan.heads, plan.length, plan.num_tiles, plan.chunk_tiles, plan.bh, plan.scale,
-        HAS_STATES=plan.num_chunks > 1, COUNT_CUTS=plan.count_cuts, SPLIT=plan.split,
-        KEEPS_REMAINDER=plan.keeps_remainder, DIVIDES=plan.divides, SMALLEST=SMALLEST, **plan.common, **options,
     )  # fmt: skip
 
 
@@ -234,7 +245,7 @@ def launch_attention(query, key, value, forward, backward, chunk_size, division,
         if forward is None:
             lit_outputs(plan, query, key, value, output, denominator, *saved[2:4])
         else:
-            decay_outputs(plan, query, key, value, forward, backward, output, denominator, *saved[1:])
+            decay_outputs(plan, query, key, value, (forward, backward), output, denominator, *saved[1:])
     return output, denominator, *saved
 
 

@@ -153,9 +153,11 @@ class Plan:
         if forward is None:
             totals = (self.bh, self.num_slices, self.head_dim)
         else:
-            # Tokens, rows and heads that share log decays share these.
-            tiles = 1 if forward.shape[-1] == 1 else self.num_tiles
-            decays = (*forward.shape[:2], 8 if self.count_cuts else 6, tiles * self.tile)
+            # Tokens, rows and heads that share log decays share these. Of a single chunk, each tile computes its own.
+            pairs, tiles = forward.shape[:2], 1 if forward.shape[-1] == 1 else self.num_tiles
+            if self.num_chunks == 1:
+                pairs, tiles = (self.batch, self.heads), self.num_tiles
+            decays = (*pairs, 8 if self.count_cuts else 6, tiles * self.tile)
         if forward is not None and self.num_chunks > 1:
             # Chunks are the first dimension, so that memory that all programs use at the same time is adjacent.
             totals = self.num_chunks, self.bh, 2, self.head_dim

@@ -1,8 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The command `lion embed`: encode a corpus (Parquet, JSONL or text files), and write vectors as Parquet or Lance."""
+"""The command `lion embed`: encode a corpus (Parquet, JSONL or text files), and write vectors as Parquet."""
 
 import argparse
-import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,14 +10,9 @@ from ..memory import keep_freed_memory
 from ..sources import check_source, default_model
 
 
-LANCE = ".lance"
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", help="Parquet, JSONL or text files, or folders of them")
-    parser.add_argument(
-        "--out", type=Path, required=True, help="folder for Parquet files, or a Lance data set (name ends with .lance)"
-    )
+    parser.add_argument("--out", type=Path, required=True, help="folder for Parquet files")
     parser.add_argument("--model", help="encoder, as in `lion search --model` (same default)")
     parser.add_argument("--text_column", default="text", help="column or field with texts (default: %(default)s)")
     parser.add_argument("--id_column", default="id", help="column of ids (default: %(default)s, else file and place)")
@@ -44,11 +38,6 @@ def run(args: argparse.Namespace) -> None:
     for package, extra in packages.items():
         if find_spec(package) is None:
             raise ImportError(f'{package} is not installed: in a clone of the repository, pip install ".[{extra}]".')
-    is_lance = args.out.suffix == LANCE
-    if is_lance and find_spec("lance") is None:
-        raise ImportError(f"{args.out} is a data set of Lance, which is not installed: pip install pylance.")
-    if is_lance and args.out.exists():
-        raise FileExistsError(f"{args.out} exists: delete it, or give another --out.")
     model = args.model or default_model()
     check_source(model)
     model = str(Path(model).resolve()) if Path(model).is_dir() else model
@@ -63,31 +52,15 @@ def run(args: argparse.Namespace) -> None:
     columns = Columns(args.text_column, args.id_column, args.name_column)
     names = ("one_pass", "whole_texts", "with_text", "shard_passages")
     settings = Settings(columns, **{name: getattr(args, name) for name in names})
-    out = args.out.resolve()
-    folder = out.with_name(f"{out.name}.parts") if is_lance else out
     options = {"unit": " passages", "mininterval": 0.5 if sys.stderr.isatty() else 10}
     with tqdm(desc="Counting", **options) as progress:
-        job = begin_job(args.files, folder, model, settings, progress.update)
+        job = begin_job(args.files, args.out.resolve(), model, settings, progress.update)
     missing = job.missing()
     total, left = (sum(job.shards[n].passages for n in numbers) for numbers in (range(len(job.shards)), missing))
     with tqdm(desc="Embedding", total=total, initial=total - left, **options) as progress:
         for count in work_on_cluster(job) if args.ray else work(job):
             progress.update(count)
     files, passages, cut = finish(job)
-    if is_lance:
-        write_lance(folder, out)
-    print(f"Wrote {passages:,} vectors to {args.out}{'' if is_lance else f' ({files:,} Parquet files)'}.")
+    print(f"Wrote {passages:,} vectors to {args.out} ({files:,} Parquet files).")
     if lost := cut.sentence("passage"):
         print(f"{lost} The column `{CUT}` has the number for each passage.", file=sys.stderr)
-
-
-def write_lance(folder: Path, out: Path) -> None:
-    """Convert a folder of Parquet files to a Lance data set, which appears only when it is complete."""
-    import lance
-    import pyarrow.dataset
-
-    unfinished = out.with_name(f"_{out.name}")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    lance.write_dataset(pyarrow.dataset.dataset(folder).scanner().to_reader(), unfinished)
-    unfinished.rename(out)
-    shutil.rmtree(folder)

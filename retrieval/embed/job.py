@@ -5,7 +5,7 @@ If a worker dies, the shards without a file are encoded again, and no others.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +18,7 @@ import torch
 
 from modeling_lion import split_passages
 
-from ..documents import Document, batches
+from ..documents import Document
 from ..encoders import READING, Cut, SentenceEncoder, load_encoder
 from ..files import hash_of, replaced
 from ..passages import LONGEST
@@ -27,6 +27,7 @@ from .corpus import MANIFEST, Columns, File, Place, find_files, read_texts
 
 
 CUT = "cut_tokens"  # column: how many tokens of a passage the encoder did not read
+BATCH_CHARACTERS = 40_000  # encoded at once
 
 
 class Shard(NamedTuple):
@@ -191,7 +192,7 @@ class Worker:
         left, first = shard.passages, shard.first
         for _, (own, name, text) in read_texts(self.job.files, self.job.settings.columns, Place(*shard[:2])):
             if spans := tuple(self.find(text)[first : first + left]):
-                yield own, first, Document(name, text, spans, ())
+                yield own, first, Document(name, text, spans)
             left, first = left - len(spans), 0
             if not left:
                 return
@@ -202,7 +203,7 @@ class Worker:
         rows = [(own, first + n, *span) for own, first, x in texts for n, span in enumerate(x.spans)]
         documents = [x for *_, x in texts]
         if self.encoder.in_pieces:
-            documents = [Document(x.name, x.text[a:b], ((0, b - a),), ()) for x in documents for a, b in x.spans]
+            documents = [Document(x.name, x.text[a:b], ((0, b - a),)) for x in documents for a, b in x.spans]
         order = sorted(range(len(documents)), key=lambda n: -len(documents[n].text))  # so that there is little padding
         found: list[tuple[torch.Tensor, np.ndarray]] = []
         for batch in batches(documents[n] for n in order):
@@ -221,6 +222,20 @@ class Worker:
             columns["text"] = pa.array([x.text[a:b] for *_, x in texts for a, b in x.spans], pa.string())
         flat = pa.array(torch.cat(vectors).flatten().numpy(), pa.float32())
         return pa.table(columns | {"vector": pa.FixedSizeListArray.from_arrays(flat, self.size)})
+
+
+def batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    """Group documents, in order, into lists of up to `BATCH_CHARACTERS` characters."""
+    batch: list[Document] = []
+    size = 0
+    for document in documents:
+        if batch and size + len(document.text) > BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+        batch.append(document)
+        size += len(document.text)
+    if batch:
+        yield batch
 
 
 def work(job: Job) -> Iterator[int]:

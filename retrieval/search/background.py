@@ -170,22 +170,19 @@ class Handler(socketserver.StreamRequestHandler):
         request = json.loads(self.rfile.readline() or "null")
         if request is None:
             return
-        with self.server.busy(), contextlib.closing(self.server.events(request)) as events:
-            try:
-                for event in events:
-                    self.wfile.write(json.dumps(event).encode() + b"\n")
-            except (BrokenPipeError, ConnectionResetError):
-                if request.get("read_all"):
-                    self.server.read_on(events)
+        gone = BrokenPipeError, ConnectionResetError
+        with self.server.busy(), contextlib.closing(self.server.events(request)) as events, contextlib.suppress(*gone):
+            for event in events:
+                self.wfile.write(json.dumps(event).encode() + b"\n")
 
 
 class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     """
-    Serves a `Searcher`, and ends after some seconds without a request.
+    Serves a `Searcher`, and ends after some seconds without a request, or when no encoder can be loaded.
 
     Args:
         path: path of the socket.
-        searcher: used by one thread at a time; searches take turns after each batch.
+        searcher: a `Lazy`, used by one thread at a time; searches take turns after each batch.
         keep_seconds: time without requests after which the server ends.
     """
 
@@ -194,8 +191,8 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     def __init__(self, path: str, searcher, keep_seconds: float):
         super().__init__(path, Handler)
         self.searcher, self.keep_seconds = searcher, keep_seconds
-        self.turn, self.counts = threading.Lock(), threading.Condition()
-        self.running, self.left, self.last = 0, 0, time.monotonic()  # requests, those without client, end of the last
+        self.turn, self.counts = threading.Lock(), threading.Lock()
+        self.running, self.last = 0, time.monotonic()  # requests, and when the last one ended
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
@@ -206,11 +203,10 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         finally:
             with self.counts:
                 self.running, self.last = self.running - 1, time.monotonic()
-                self.counts.notify_all()
 
     def events(self, request: dict) -> Iterator[dict]:
         """
-        Yield the events of the searcher; an error is the last one. Closing this iterator waits for its turn and
+        Yield the events of the searcher; an error is the last one. Closing this iterator waits for its turn, and
         closes that of the searcher.
         """
         answers = self.searcher.answers(request)
@@ -226,25 +222,14 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
                     except Exception as error:
                         traceback.print_exc()  # to the log
                         event = {"error": f"{type(error).__name__}: {error}"}
+                if "error" in event and not self.searcher.has_encoder:
+                    self.keep_seconds = 0
                 yield event
                 if "error" in event:
                     return
         finally:
             with self.turn:
                 answers.close()
-
-    def read_on(self, events: Iterator[dict]) -> None:
-        """Go on reading for a client that has gone, while there are no other requests."""
-        with self.counts:
-            self.left += 1
-            self.counts.notify_all()
-        try:
-            for _ in events:
-                with self.counts:
-                    self.counts.wait_for(lambda: self.running <= self.left)
-        finally:
-            with self.counts:
-                self.left -= 1
 
     def service_actions(self) -> None:
         """End the server if it is idle. `serve_forever` calls this twice a second."""
@@ -288,18 +273,6 @@ def main() -> None:
     """Run the process: `python -m retrieval_lion.search.background SOCKET MODEL BASE MINUTES`."""
     path, model, base, minutes = sys.argv[1:]
     keep_freed_memory()
-
-    class Ending(Lazy):
-        """Lets the process end if no encoder can be loaded."""
-
-        def answers(self, request: dict) -> Iterator[dict]:
-            try:
-                yield from super().answers(request)
-            except Exception:
-                if not self.has_encoder:
-                    server.keep_seconds = 0
-                raise
-
     import fcntl
 
     with open(f"{path}.lock", "a") as lock:
@@ -310,7 +283,7 @@ def main() -> None:
         lock.truncate(0)
         print(os.getpid(), file=lock, flush=True)
         Path(path).unlink(missing_ok=True)  # left by a killed process
-        with Server(path, Ending(model, base or None), 60 * float(minutes)) as server:
+        with Server(path, Lazy(model, base or None), 60 * float(minutes)) as server:
             server.serve_forever()
 
 

@@ -102,9 +102,7 @@ def run(args: argparse.Namespace) -> int:
                 with contextlib.closing(events):
                     show(query, events, args.json, said)
             except KeyboardInterrupt:
-                goes_on = searcher is None and args.read_all
-                way = "reading goes on in the background until `lion search --stop`" if goes_on else "nothing goes on"
-                say(f"What was read is kept; {way}.")
+                say("What was read is kept; nothing goes on.")
                 raise
         begin = None
     return 0

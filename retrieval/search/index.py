@@ -5,7 +5,6 @@ vectors of those that the encoder has read.
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -21,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..documents import Document, without_surrogates
+from ..documents import Passage, without_surrogates
 from ..encoders import SentenceEncoder
 from ..files import state_of
 from ..formats.section import SkippedFile
@@ -67,28 +66,6 @@ class Answer(NamedTuple):
     text: str
     start: int
     end: int
-
-
-class Passage(NamedTuple):
-    """A passage as it is stored; `key` is the same for passages of equal name and text."""
-
-    key: bytes
-    document: str | None
-    text: str
-    place: str
-    first: int
-
-    def as_document(self) -> Document:
-        return Document(self.document, self.text, ((0, len(self.text)),), (self.place,), self.first)
-
-
-def passages_of(document: Document) -> Iterator[Passage]:
-    """Yield the passages of a document."""
-    name = None if document.name is None else without_surrogates(document.name)
-    for (first, end), place in zip(document.spans, document.places, strict=True):
-        text = without_surrogates(document.text[first:end])
-        key = hashlib.sha256(repr((name, text)).encode()).digest()[:16]
-        yield Passage(key, name, text, without_surrogates(place), document.begin + first)
 
 
 class Index:
@@ -176,7 +153,7 @@ class Index:
         return known
 
     def update(
-        self, files: Sequence[str], read: Callable[[str], Iterable[Document]], is_part: bool = False
+        self, files: Sequence[str], read: Callable[[str], Iterable[Passage]], is_part: bool = False
     ) -> Iterator[tuple[int, int]]:
         """
         Index files that have changed, and forget those that are gone.
@@ -224,7 +201,7 @@ class Index:
         self.remove(name)
         now, passages, fault, is_lasting = time.time_ns(), [], None, True
         try:
-            passages = [passage for document in read(file) for passage in passages_of(document)]
+            passages = list(read(file))
         except SkippedFile as error:
             fault, is_lasting = error.reason, error.is_lasting
         except OSError as error:
@@ -233,14 +210,15 @@ class Index:
         is_certain = state is not None and is_lasting and max(state[1:3]) < now - TICK
         row = name, json.dumps(state) if is_certain else "", fault
         self.database.execute("INSERT INTO files VALUES (?, ?, ?)", row)
-        texts = [x.text if x.document is None else f"{x.document}: {x.text}" for x in passages]
+        texts = [x.text if x.name is None else f"{x.name}: {x.text}" for x in passages]
         for passage, tokens in zip(passages, tokens_of(self.encoder.encoder, texts), strict=True):
             tokens = tokens if tokens.size else np.array([[0], [1]], np.uint32)
             columns = "file, key, document, text, place, first, tokens"
             inserted = self.database.execute(
-                f"INSERT INTO passages ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", (name, *passage, tokens.tobytes())
+                f"INSERT INTO passages ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (name, passage.key, *passage, tokens.tobytes()),
             )
-            words = inserted.lastrowid, passage.document, passage.text
+            words = inserted.lastrowid, passage.name, passage.text
             self.database.execute("INSERT INTO words (rowid, document, text) VALUES (?, ?, ?)", words)
 
     def remove(self, name: bytes) -> None:
@@ -314,7 +292,7 @@ class Index:
 
     def get(self, keys: Sequence[bytes]) -> list[Passage]:
         """Return one passage for each key that there is."""
-        statement = "SELECT key, document, text, place, first FROM passages WHERE key = ? LIMIT 1"
+        statement = "SELECT document, text, place, first FROM passages WHERE key = ? LIMIT 1"
         return [Passage(*row) for key in keys for row in self.database.execute(statement, (key,))]
 
     def search(self, query: Tensor, top: int = 5) -> list[Answer]:

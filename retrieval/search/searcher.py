@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-from ..documents import Document, documents_of, documents_of_docstrings, files_of_package
+from ..documents import Passage, files_of_package, passages_of, passages_of_docstrings
 from ..encoders import READING, SentenceEncoder, load_encoder
 from ..folders import files_of_folder, skipped_in_words
 from ..sources import files_of_model
@@ -19,7 +19,7 @@ CANDIDATES = 32  # passages that the encoder reads for a query (benchmarks/bench
 LONG = 60  # seconds; how long a job takes is said if it takes longer
 
 
-def find_files(request: dict) -> tuple[list[str], Callable[[str], Iterable[Document]], list[tuple[str, str]], str]:
+def find_files(request: dict) -> tuple[list[str], Callable[[str], Iterable[Passage]], list[tuple[str, str]], str]:
     """
     Return the files to search, what reads one, the files that are skipped with the reason of each, and the folder.
 
@@ -28,9 +28,9 @@ def find_files(request: dict) -> tuple[list[str], Callable[[str], Iterable[Docum
     """
     if request["package"] is not None:
         files, root = files_of_package(request["package"])
-        return files, partial(documents_of_docstrings, folder=root), [], root
+        return files, partial(passages_of_docstrings, folder=root), [], root
     files, root, skipped = files_of_folder(request["folder"], *patterns_of(request))
-    return files, partial(documents_of, folder=root), skipped, root
+    return files, partial(passages_of, folder=root), skipped, root
 
 
 def patterns_of(request: dict) -> tuple[tuple[str, ...], tuple[str, ...]]:

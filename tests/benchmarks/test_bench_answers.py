@@ -7,7 +7,7 @@ from importlib import import_module
 import pytest
 from hub_checkpoints import text_checkpoint
 from measure import read_rows
-from retrieval_lion.documents import documents_of_text
+from retrieval_lion.documents import passages_of_text
 from sentence_checkpoints import sentence_checkpoint
 
 
@@ -29,11 +29,7 @@ def test_queries_are_taken_out_of_texts():
     text = text_of("lion")
     rest, queries = bench.take_queries(text, "a.rst", random.Random(0))
     assert len(queries) == bench.MOST_QUERIES and len(text) - len(rest) == sum(len(x.text) + 1 for x in queries)
-    spans = [
-        (document.begin + first, document.begin + end)
-        for document in documents_of_text(rest, "a.rst")
-        for first, end in document.spans
-    ]
+    spans = [(x.begin, x.begin + len(x.text)) for x in passages_of_text(rest, "a.rst")]
     for query in queries:
         word = query.text.split()[1]
         assert word in WORDS and query.text not in rest

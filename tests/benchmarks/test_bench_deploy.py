@@ -71,16 +71,6 @@ def test_a_document_without_memory_is_a_row_without_a_time(deploy, tmp_path, mon
 
 
 @pytest.mark.slow
-def test_other_errors_are_errors(deploy, tmp_path, monkeypatch):
-    def fail(encode, inputs):
-        raise RuntimeError("shapes do not match")
-
-    monkeypatch.setattr(deploy, "hidden_states", fail)
-    with pytest.raises(RuntimeError, match="shapes"):
-        deploy.encode_alone(("BERT", *IN_TORCH[0]), 1, [9], tmp_path / "folder")
-
-
-@pytest.mark.slow
 def test_what_a_task_loses(tmp_path, monkeypatch):
     bench = import_module("bench_precision")
     monkeypatch.setattr(bench, "RUNTIMES", IN_TORCH)

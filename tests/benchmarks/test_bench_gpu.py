@@ -90,15 +90,6 @@ def test_a_kernel_that_is_wrong_on_a_cpu_ends_the_run(bench, monkeypatch):
         bench.measure(16, 1, "forward", "cpu", 1.0)
 
 
-def test_kernels_with_so_many_threads(bench, monkeypatch, tmp_path):
-    monkeypatch.setattr(bench, "measure", lambda length, *_: [{"length": length, "threads": torch.get_num_threads()}])
-    for name in ("say", "write_pages"):
-        monkeypatch.setattr(bench, name, lambda *_: None)
-    bench.main(["--threads", "2", "--lengths", "16", "--output_dir", str(tmp_path)])
-    rows = importlib.import_module("measure").read_rows(tmp_path / "kernels.csv")
-    assert [row["threads"] for row in rows] == [2, 2]
-
-
 def test_models_beside_their_softmax_peers(bench, monkeypatch, tmp_path):
     """Both modalities in turn, so that a deadline leaves some of each, and none after it."""
     models = importlib.import_module("bench_models")

@@ -74,15 +74,6 @@ def test_clip_art_is_chosen_and_split(clipart, tmp_path, monkeypatch):
     assert clipart.choose(tmp_path) == chosen
 
 
-def test_a_picture_becomes_a_square_on_white(clipart, tmp_path):
-    image = Image.new("RGBA", (400, 100), (255, 0, 0, 255))
-    image.paste((0, 0, 255, 0), (0, 0, 200, 100))  # half is transparent
-    image.save(tmp_path / "x.png")
-    found = clipart.square(tmp_path / "x.png")
-    assert found.shape == (224, 224, 3) and (found[:80] == 255).all() and (found[-80:] == 255).all()
-    assert (found[100:124, :100] == 255).all() and (found[100:124, 130:] == [255, 0, 0]).all()
-
-
 @pytest.mark.slow
 def test_all_sizes_are_measured_once(bench, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))

@@ -4,7 +4,6 @@
 import gzip
 import hashlib
 import importlib
-import json
 import os
 import re
 import subprocess
@@ -105,12 +104,6 @@ def test_a_call_that_checks_nothing_fails(tmp_path, monkeypatch, capsys):
         run.main(["check", "--out", str(tmp_path)])
 
 
-def test_the_time_of_a_call_is_shared():
-    assert run.shares(["check", "tune"], 7) == {"check": 3, "tune": 4}
-    assert run.shares(["check", "tune", "quick"], 6) == {"check": 3, "tune": 3, "quick": 0}
-    assert run.shares(["check", "tune"], 14) == {"check": 6, "tune": 8}
-
-
 def test_packages_without_installation(tmp_path):
     path = tree.python_path(tmp_path)
     names = ("tokenization_lion", "training_lion", "hub_upload_lion", "modeling_lion")
@@ -121,28 +114,6 @@ def test_packages_without_installation(tmp_path):
     *files, number = found.stdout.split()
     assert files == [str((tmp_path if x != "modeling_lion" else ROOT) / x / "__init__.py") for x in names]
     assert number == version("lion-transformers")
-
-
-def test_failures_come_first_with_their_smallest_case(tmp_path):
-    file, lines = tmp_path / "check.jsonl", []
-    for length in (512, 64, 1000):
-        lines.append(
-            {"id": f"a.py::test_form[{length}-lit-torch.float16]", "outcome": "failed", "message": "off by 2"}
-        )
-    lines.append({"id": lines[1]["id"], "outcome": "failed", "message": "worker 'gw0' crashed while running"})
-    lines.append({"id": "a.py::test_form[1-lit]", "outcome": "passed", "message": ""})
-    lines.append({"id": "a.py::test_other", "outcome": "failed", "message": "first"})
-    lines.append({"id": "a.py::test_other", "outcome": "passed", "message": ""})
-    lines.append({"id": "a.py::test_skipped", "outcome": "skipped", "message": ""})
-    file.write_text("".join(json.dumps(line | {"seconds": 1, "key": "now"}) + "\n" for line in lines))
-    with file.open("a") as more:
-        more.write(json.dumps({"id": "a.py::test_old", "outcome": "failed", "key": "before"}) + "\n")
-    text = check.summary(check.outcomes(file, "now"), count=6).splitlines()
-    assert check.summary(check.outcomes(file, "now"), count=9).startswith(
-        text[0] + "; 3 of 9 have not run: call again"
-    )
-    assert text[0] == "3 of 5 cases fail (1 are not for this machine)"
-    assert text[1:] == ["a.py::test_form: 3 fail; the smallest: test_form[64-lit-torch.float16]", "    off by 2"]
 
 
 OUTCOMES = """
@@ -170,13 +141,6 @@ def test_what_has_passed_is_left_out(tmp_path):
     }
     assert (tmp_path / "count").read_text() == "3"
     assert "is one" in found["test_it.py::test_n[1]"]["message"]
-
-
-def test_parts_of_the_report_keep_their_order(tmp_path):
-    file = tmp_path / "report.md"
-    for part, text in (("figures", "old"), ("check", "all right"), ("figures", "new")):
-        run.add_to_report(file, part, text)
-    assert file.read_text() == "# What a GPU says\n\n## check\n\nall right\n\n## figures\n\nnew\n"
 
 
 def test_the_least_time_of_attention():
@@ -266,17 +230,6 @@ def test_scan_of_vim_in_triton():
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT / "benchmarks")}
     result = subprocess.run([sys.executable, "-c", SCAN], env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr[-2000:]
-
-
-def test_augmented_images_are_shifted_or_flipped():
-    fashion = importlib.import_module("gpu.fashion")
-    torch.manual_seed(0)
-    images = torch.zeros(500, 28, 28, dtype=torch.uint8)
-    images[:, 10, 5] = 255
-    found = fashion.augmented(images).flatten(1).float().argmax(1)
-    rows, columns = found // 28, found % 28
-    assert set(rows.tolist()) == set(range(8, 13))
-    assert set(columns.tolist()) == set(range(3, 8)) | set(range(20, 25))
 
 
 @pytest.mark.slow

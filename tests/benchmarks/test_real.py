@@ -3,7 +3,6 @@
 
 import importlib
 import json
-import re
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -86,42 +85,6 @@ def test_rows_are_of_the_models_that_they_name(images, rate_search):
         if rate_search.count(model, rate_search.make_config(model, experiment, data), data) != parameters:
             wrong.append(case)
     assert not wrong
-
-
-def test_a_search_may_be_shorter(images, rate_search, tmp_path, monkeypatch, capsys):
-    words = ["--scale", "quick", "--output_dir", str(tmp_path), "--steps", "2", "--trials", "2", "--seeds", "4", "5"]
-    args = arguments(images, rate_search, *words)
-    experiment = images.SCALES["quick"]["7x7"]
-    search = images.ImageSearch("7x7", experiment, images.load_data(some_images(), some_images(), experiment), args)
-    assert search.make("LION", 1)[1].steps == 2
-    trained = []
-
-    def train(name, stage, number, seed):
-        trained.append((stage, number, seed))
-        case = {"contestant": name, "stage": stage, "trial": number, "seed": seed}
-        append_rows(search.path, [search.about | case | {"validation_accuracy": number / 9, "validation_loss": 1.0}])
-
-    monkeypatch.setattr(search, "train", train)
-    told = "7x7: trainings to come with equal steps: "
-    assert rate_search.what_comes(search, ["softmax", "LION"]) == f"{told}4 of softmax, 4 of LION."
-    search.equal_steps("LION")
-    assert trained == [("trial", 0, 0), ("trial", 1, 0), ("equal steps", 1, 4), ("equal steps", 1, 5)]
-    assert rate_search.what_comes(search, ["LION"]) == f"{told}none."
-    command = search.fit({"contestant": "LION", "stage": "trial", "seed": 0}, *search.make("LION", 0))["command"]
-    assert command.endswith("--tasks 7x7 --contestants 'LION' --steps 2")
-    for words, message in ((["--seeds", "0"], "with which trials choose"), (["--steps", "0"], "no number from 1 on")):
-        with pytest.raises(SystemExit):
-            arguments(images, rate_search, *words)
-        assert message in capsys.readouterr().err
-
-
-def test_how_long_trainings_took_is_told(images, rate_search, tmp_path):
-    args = arguments(images, rate_search, "--output_dir", str(tmp_path), "--steps", "156")
-    experiment = images.SCALES["cpu"]["7x7"]
-    search = images.ImageSearch("7x7", experiment, images.load_data(some_images(), some_images(), experiment), args)
-    told = rate_search.what_comes(search, ["LION"])
-    low, high = map(float, re.search(r"7 of LION; .* took (.*) to (.*) minutes", told).groups())
-    assert 0.1 < low < high < 2
 
 
 def test_one_field_changes_at_what_was_chosen_for_lion(images, rate_search, tmp_path, monkeypatch):
@@ -327,17 +290,6 @@ def test_differences_are_paired_by_seeds(tables):
     assert paired.note({"7x7": {"one": {9: 50.0}}}, "softmax", has_edges=False) == ""
 
 
-def test_pairs_of_models_in_a_published_order(tables):
-    scores = {
-        "softmax": seeds(90.0, 90.2, 90.4),
-        "LION-D": seeds(90.1, 90.1, 90.6),
-        "LION-LIT": seeds(80.0, 80.2, 80.3),
-    }
-    published = {"softmax": 77.9, "LION-D": 77.8, "LION-LIT": 74.7, "Vim": 81.9}
-    assert tables.in_published_order(scores, published) == "2 of 2"
-    assert tables.in_published_order(scores, published | {"LION-LIT": 77.85}) == "1 of 2"
-
-
 def test_learning_rates_at_the_edge_of_their_grid_are_marked():
     edges = importlib.import_module("reports.paired").edges
     trials = [{}, {"rate": 2.0}, {"initializer_range": 0.1}, {"initializer_range": 0.1, "rate": 4.0}]
@@ -353,23 +305,6 @@ def test_learning_rates_at_the_edge_of_their_grid_are_marked():
         **{"low": " ↓", "middle": "", "high": " ↑"},
         "no grid": None,
     }
-
-
-def test_tables_begin_with_one_row(tables):
-    row = {
-        "stage": "equal steps",
-        "task": "14x14",
-        "contestant": "LION-D",
-        "trial": 3,
-        "seed": 1,
-        "test_accuracy": 0.9,
-    }
-    rows = {"real_images": [row], "published": [{"model": "LION-D", **dict.fromkeys(("x",), 1)}]}
-    columns = ("ImageNet top-1, base size, %", "training time ÷ softmax, images")
-    rows["published"][0] |= dict.fromkeys(columns, 2.5)
-    table = tables.real_images(lambda name: rows.get(name, []))
-    assert "| LION-D | 90.0 | 2.5 | 2.5 |" in table and "14 × 14 patches" in table
-    assert tables.real_images(lambda name: []) == tables.real_text(lambda name: []) == ""
 
 
 def test_models_that_are_as_fast_are_trained_once(text, rate_search, tables, tmp_path, monkeypatch):

@@ -6,7 +6,6 @@ import json
 import tarfile
 from collections import defaultdict
 
-import pytest
 from tasks import real_data
 
 
@@ -140,28 +139,3 @@ def test_labels_that_are_not_trained_on_are_left_out(tmp_path):
     real_data.write_splits(tmp_path, rows, 0)
     test = (tmp_path / "test.jsonl").read_text()
     assert '"known"' in test and '"unknown"' not in test
-
-
-def test_what_cannot_be_fetched_is_said(tmp_path, monkeypatch):
-    archives = real_data.Archives(tmp_path)
-    (tmp_path / "vaderSentiment-3.3.2.tar.gz").write_bytes(b"other")
-    with pytest.raises(ValueError, match="has the SHA-256 .* remove it"):
-        archives.vader()
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match="apt-get is not installed.*--archives"):
-        archives.packages()
-    with pytest.raises(FileNotFoundError, match="--archives"):
-        archives.deb("linux-doc")
-
-
-def test_packages_that_are_there_are_not_fetched(tmp_path):
-    names = (
-        "linux-doc-6.1_6.1.1-1_all",
-        "python3.11-doc_3.11.2_all",
-        "postgresql-doc-15_15.1_all",
-        "debian-reference-en_2.1_all",
-    )
-    for name in names:
-        (tmp_path / f"{name}.deb").touch()
-    archives = real_data.Archives(tmp_path)
-    assert [archives.deb(package).stem for package, *_ in real_data.MANUALS.values()] == [*names]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from measure import append_rows
 
 from modeling_lion.triton import config as triton_config
 
@@ -103,11 +102,10 @@ def test_candidates_are_not_larger_than_tile_and_head_dimension(module, bits, di
 def test_all_launches_of_a_kernel_are_timed(module, monkeypatch):
     monkeypatch.setattr(module.launch_options, "launch", lambda *args, **options: None)
     monkeypatch.setattr(module, "seconds", lambda function: 1)
-    inputs = {group: (mixer, 600, 64, torch.bfloat16) for group, (_, mixer) in module.GROUPS.items()}
+    places = {kernel: module.place(group, kernel)[:2] for group, grids in module.GRIDS.items() for kernel in grids}
     launches = {
-        kernel: module.kernel_seconds(kernel, module.GROUPS[group][0], *inputs[group])
-        for group, grids in module.GRIDS.items()
-        for kernel in grids
+        kernel: module.kernel_seconds(kernel, form, mixer, 600, 64, torch.bfloat16)
+        for kernel, (form, mixer) in places.items()
     }
     twice = {"states": 2, "walk": 2, "lit_states": 2}  # once a pass
     assert launches == dict.fromkeys(module.KERNELS, 1) | twice
@@ -130,16 +128,6 @@ def test_tables_are_written_and_the_rest_of_the_file_stays(module, tmp_path, mon
     assert written["CONFIGS"][CASE]["tile"] == 32 and written["__doc__"] == triton_config.__doc__
 
 
-def test_what_fails_in_float16_is_not_configured(tune, monkeypatch):
-    fits = tune.fits
-    monkeypatch.setattr(
-        tune, "fits", lambda *case, dtype="": fits(*case) and (not dtype or case[-1]["num_stages"] < 3)
-    )
-    tune.tune(CASE, time.monotonic() + 60)
-    config = triton_config.CONFIGS[CASE]
-    assert all(config[kernel]["num_stages"] < 3 for grids in tune.GRIDS.values() for kernel in grids)
-
-
 def test_a_kernel_that_ends_its_process_is_left_out(module, monkeypatch, capsys):
     pools = []
 
@@ -158,31 +146,6 @@ def test_a_kernel_that_ends_its_process_is_left_out(module, monkeypatch, capsys)
     assert measured(CASE, kernel_seconds, "output") == float("inf")
     assert "left out: {'output':" in capsys.readouterr().out
     assert measured(CASE, kernel_seconds, "output") == 1.0 and len(pools) == 2
-
-
-def test_the_most_promising_are_measured_by_turns(tune, monkeypatch, tmp_path):
-    """What is configured, then in the order of the predicted times, a candidate of each kernel at a time."""
-    row = dict(zip(("architecture", "bits", "dim"), CASE, strict=True))
-    rows = [
-        row | {"kernel": kernel, "tile": tile, "options": options, "microseconds": time, "dim": dim}
-        for kernel, tile, options, time, dim in (
-            ("output", 64, "keys=16 value_tile=64 num_warps=4 num_stages=3 inner=64", 90.0, 64),
-            ("output", 32, "keys=16 value_tile=64 num_warps=4 num_stages=2 inner=64", 70.0, 64),
-            ("output", 32, "keys=32 value_tile=64 num_warps=4 num_stages=2 inner=64", 60.0, 128),
-            ("walk", 256, "block=512 num_warps=2 num_stages=4", 20.0, 64),
-        )
-    ]
-    monkeypatch.setattr(tune, "CANDIDATES", tmp_path / "candidates.csv")
-    append_rows(tune.CANDIDATES, rows)
-    cases = tune.promising(CASE)
-    configured = len(tune.KERNELS)
-    assert [case[3] for case in cases[:configured]] == [kernel for grids in tune.GRIDS.values() for kernel in grids]
-    predicted = [(x[0], x[2], x[3]) for x in cases[configured : configured + 3]]
-    assert predicted == [(20, 256, "walk"), (70, 32, "output"), (90, 64, "output")]
-    assert len(cases) == len(tune.cases_of(CASE))
-    tune.tune(CASE, time.monotonic() + 60)
-    assert [kernel for kernel, *_ in tune.timed[configured : configured + 3]] == [kernel for *_, kernel in predicted]
-    assert len(tune.promising(("sm_80", 16, 32))) == len(tune.cases_of(("sm_80", 16, 32)))
 
 
 CODE = """

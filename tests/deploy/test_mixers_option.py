@@ -55,7 +55,7 @@ class SlowMixer(LinearMixer):
 
 
 @pytest.fixture
-def files(tmp_path, monkeypatch):
+def files(tmp_path, forgets_mixers):
     """Files that nothing has imported, by the names of their mixers; forgotten after a test."""
     folder = tmp_path / "files"
     folder.mkdir()
@@ -65,13 +65,7 @@ def files(tmp_path, monkeypatch):
         sources[f"my_{path.stem}"] = source.replace(f'description = "{path.stem}"', f'description = "my_{path.stem}"')
     for name, source in sources.items():
         (folder / f"{name}.py").write_text(source, encoding="utf-8")
-    before, path = dict(registry.MIXERS), list(sys.path)
-    yield lambda name: folder / f"{name}.py"
-    for name in sources:
-        sys.modules.pop(name, None)
-    sys.path[:] = path
-    registry.MIXERS.clear()
-    registry.MIXERS.update(before)
+    return lambda name: folder / f"{name}.py"
 
 
 def checkpoint(folder: Path, file: Path, mixer: str, **fields) -> Path:

@@ -896,7 +896,7 @@ def test_images_whose_names_are_not_utf8(tmp_path):
 def test_search_takes_names_that_are_not_utf8_and_counts_lines_as_editors_do(tmp_path, monkeypatch):
     """A form feed and other characters at which `str.splitlines` cuts are no ends of lines."""
     from bag_of_words import use_bag_of_words
-    from retrieval_lion.documents import documents_of, documents_of_text
+    from retrieval_lion.documents import passages_of, passages_of_text
     from retrieval_lion.search.index import Index
     from retrieval_lion.search.searcher import best
 
@@ -904,13 +904,13 @@ def test_search_takes_names_that_are_not_utf8_and_counts_lines_as_editors_do(tmp
     (tmp_path / "caf\udce9.txt").write_text(text, encoding="utf-8")
     index = Index(None, use_bag_of_words(monkeypatch))
     file = str(tmp_path / "caf\udce9.txt")
-    list(index.update([file], lambda file: documents_of(file, str(tmp_path))))
+    list(index.update([file], lambda file: passages_of(file, str(tmp_path))))
     list(index.read(index.keys))
     (answer,) = best("a lion roars", index, 1)
     assert (answer["snippet"], answer["place"]) == ("A lion roars.", "caf\ufffd.txt:5")
     assert answer["document"].encode() and index.candidates("lion", 5) == index.keys
-    (document,) = documents_of_text(text, "caf\udce9.txt")
-    assert document.places == ("caf\ufffd.txt:1",)
+    (passage,) = passages_of_text(text, "caf\udce9.txt")
+    assert passage.place == "caf\ufffd.txt:1"
 
 
 @pytest.mark.parametrize(

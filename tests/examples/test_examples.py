@@ -16,7 +16,6 @@ from huggingface_hub.errors import StrictDataclassError
 from PIL import Image
 from transformers import AutoModelForImageClassification, AutoModelForMaskedLM, TrainingArguments, pipeline
 
-from configuration_lion.registry import MIXERS
 from modeling_lion import LionConfig, LionForImageClassification, LionForMaskedLM, LionTokenizer
 
 
@@ -133,22 +132,15 @@ class HalvingMixer(LinearMixer):
 
 
 @pytest.mark.slow
-def test_a_mixer_of_ones_own_is_trained(text_files, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    known = dict(MIXERS)
+def test_a_mixer_of_ones_own_is_trained(text_files, tmp_path, forgets_mixers):
     (tmp_path / "halving.py").write_text(HALVING, encoding="utf-8")
     mixers = ["--mixers", str(tmp_path / "halving.py")]
     fields = ["--config_overrides", f"{TEXT_CONFIG},mixer_type=halving"]
-    try:
-        trainer = import_module("run_mlm").main(text_arguments(text_files, tmp_path / "mlm", *mixers, *fields))
-        assert trainer.model.config.mixer_type == "halving" and (tmp_path / "mlm" / "halving.py").is_file()
-        arguments = own_arguments(tmp_path / "mlm", tmp_path / "out", own_table(tmp_path, ".csv"), *mixers)
-        trainer = import_module("run_glue").main([*arguments, "--max_steps", "2"])
-        assert type(trainer.model.lion.layers[0].attention.mixer).__name__ == "HalvingMixer"
-    finally:
-        MIXERS.clear()
-        MIXERS.update(known)
-        sys.modules.pop("halving", None)
+    trainer = import_module("run_mlm").main(text_arguments(text_files, tmp_path / "mlm", *mixers, *fields))
+    assert trainer.model.config.mixer_type == "halving" and (tmp_path / "mlm" / "halving.py").is_file()
+    arguments = own_arguments(tmp_path / "mlm", tmp_path / "out", own_table(tmp_path, ".csv"), *mixers)
+    trainer = import_module("run_glue").main([*arguments, "--max_steps", "2"])
+    assert type(trainer.model.lion.layers[0].attention.mixer).__name__ == "HalvingMixer"
 
 
 def test_a_mixer_that_is_not_there(text_files, tmp_path, monkeypatch):

@@ -113,7 +113,7 @@ def test_search_reads_with_the_prompts_and_vectors_have_length_1(folder):
     reader = SentenceEncoder(encoder)
     encoder.to(torch.bfloat16)
     (of_query,) = reader.encode_queries(["lion"])
-    ((of_text,),) = reader.encode_documents([Document(None, "lion", ((0, 4),), ("a",))])
+    ((of_text,),) = reader.encode_documents([Document(None, "lion", ((0, 4),))])
     for vector, prompt in ((of_query, "query: lion"), (of_text, "passage: lion")):
         expected = torch.from_numpy(encoder.encode([prompt], prompt="", convert_to_numpy=True)[0])
         assert vector @ expected / expected.norm() > 0.9999 and abs(vector.norm() - 1) < 1e-6

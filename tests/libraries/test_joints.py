@@ -25,7 +25,7 @@ from hub_checkpoints import linear_checkpoint
 from hub_upload_lion.checkpoint import load_model
 from peft import AutoPeftModel, LoraConfig, get_peft_model
 from retrieval_lion import encoders, sources
-from retrieval_lion.documents import Document, documents_of
+from retrieval_lion.documents import Document, passages_of
 from retrieval_lion.passages import encode_passages
 from retrieval_lion.search import index as search_index
 from safetensors.torch import load_file, save_file
@@ -91,7 +91,7 @@ def float32(monkeypatch):
 
 
 def document(text: str, name: str | None = None) -> Document:
-    return Document(name, text, ((0, len(text)),), ("file:1",))
+    return Document(name, text, ((0, len(text)),))
 
 
 # A linear part of a model that builds its parts itself (CLIP, SigLIP by fixed classes, the others by AutoModel)
@@ -431,7 +431,7 @@ def test_a_file_that_keeps_its_size_and_time_is_read_anew(tmp_path, monkeypatch)
     made, path = search_index.Index(None, use_bag_of_words(monkeypatch)), str(tmp_path / "a.txt")
 
     def read() -> list[str]:
-        list(made.update([path], lambda file: documents_of(file, str(tmp_path))))
+        list(made.update([path], lambda file: passages_of(file, str(tmp_path))))
         return [passage.text for passage in made.get(made.keys)]
 
     monkeypatch.setattr(search_index, "TICK", -(10**12))
@@ -454,7 +454,7 @@ def test_a_file_that_was_just_written_is_read_next_time(tmp_path, monkeypatch):
     monkeypatch.setattr(search_index, "state_of", lambda path: state)
     for text in ("the lion roars", "the owl sleeps"):
         (tmp_path / "a.txt").write_text(text)
-        list(made.update([str(tmp_path / "a.txt")], lambda file: documents_of(file, str(tmp_path))))
+        list(made.update([str(tmp_path / "a.txt")], lambda file: passages_of(file, str(tmp_path))))
         assert [passage.text for passage in made.get(made.keys)] == [text]
 
 

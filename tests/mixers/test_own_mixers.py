@@ -18,7 +18,6 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, BertConfig, BertModel
 from transformers import initialization as init
 
-from configuration_lion import registry
 from modeling_lion import LionConfig, LionModel, linearize, register_mixer
 from modeling_lion.mixers.linear import LinearMixer
 from modeling_lion.mixers.mixer import Mixer
@@ -36,14 +35,10 @@ MASK[1, [0, 1, 7, 8, 9, 20, 29]] = False
 
 
 @pytest.fixture(autouse=True)
-def outside():
+def outside(forgets_mixers):
     """The mixers of both files are known in a test, and forgotten after it."""
-    before = dict(registry.MIXERS)
     for name, class_name in CLASSES.items():
         register_mixer(getattr(import_module(f"peers.{name}"), class_name))
-    yield
-    registry.MIXERS.clear()
-    registry.MIXERS.update(before)
 
 
 def make_model(name: str, **fields) -> LionModel:
@@ -360,8 +355,7 @@ def far(tmp_path, monkeypatch):
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "far.py").write_text(FAR, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path / "code"))
-    yield import_module("far")
-    sys.modules.pop("far")
+    return import_module("far")
 
 
 def linear_bert(**options) -> BertModel:

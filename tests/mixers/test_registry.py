@@ -86,20 +86,14 @@ IDS = torch.arange(1, 31).view(2, 15)
 
 
 @pytest.fixture
-def outside(tmp_path, monkeypatch):
+def outside(tmp_path, monkeypatch, forgets_mixers):
     """Two files somewhere else, whose names are forgotten afterwards."""
-    before = dict(registry.MIXERS), dict(registry.FEATURE_MAPS)
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     for name, source in (("retention", RETENTION), ("maps", MAPS)):
         (folder / f"{name}.py").write_text(source, encoding="utf-8")
     monkeypatch.syspath_prepend(str(folder))
-    yield folder
-    for name in ("retention", "maps"):
-        sys.modules.pop(name, None)
-    for names, known in zip((registry.MIXERS, registry.FEATURE_MAPS), before, strict=True):
-        names.clear()
-        names.update(known)
+    return folder
 
 
 def make_model(model_class=LionForMaskedLM, **fields) -> torch.nn.Module:

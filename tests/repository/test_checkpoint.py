@@ -90,7 +90,7 @@ def test_passages_know_their_document():
     sentence = "By default the port is 8000. Set the variable PORT to listen on another one, as root only below 1024."
     encoder = SentenceEncoder(load_encoder(ADAPTER), in_pieces=True)
     names = ["gunicorn", "redis"]
-    documents = [Document(name, sentence, ((0, len(sentence)),), ("",)) for name in names]
+    documents = [Document(name, sentence, ((0, len(sentence)),)) for name in names]
     vectors = torch.cat(encoder.encode_documents(documents))
     queries = encoder.encode_queries([f"{name}: which port does it listen on?" for name in names])
     assert ((queries @ vectors.T).argmax(1) == torch.tensor([0, 1])).all()

@@ -218,7 +218,7 @@ def test_it_goes_on_with_what_is_missing(model, tmp_path, monkeypatch):
 
 def test_progress_is_of_passages_within_a_file(model, tmp_path, monkeypatch, capsys):
     """They are counted before the encoder is loaded."""
-    monkeypatch.setattr("retrieval_lion.documents.BATCH_CHARACTERS", 400)
+    monkeypatch.setattr("retrieval_lion.embed.job.BATCH_CHARACTERS", 400)
     file = write_lines(tmp_path / "a.jsonl", [{"id": n, "text": sentence(n, 5 + n % 9)} for n in range(60)])
     begun = job.begin_job([file], tmp_path / "out", str(model), job.Settings())
     assert [shard.passages for shard in begun.shards] == [60]
@@ -247,7 +247,7 @@ def test_a_very_long_text_is_read_in_parts_unless_the_encoder_cuts_it(longest, m
     monkeypatch.setattr(
         "retrieval_lion.encoders.encode_passages", lambda *args: parts.append(args[1]) or encode(*args)
     )
-    documents = [Document(None, text, ((0, len(text)),), ()) for text in texts]
+    documents = [Document(None, text, ((0, len(text)),)) for text in texts]
     found = encoders.SentenceEncoder(encoder, in_pieces=True).encode_documents(documents)
     assert parts == ([[texts[1]]] if longest == 10**9 else [])
     np.testing.assert_allclose(np.concatenate(found), encoder.encode(texts, normalize_embeddings=True), atol=1e-5)
@@ -299,20 +299,6 @@ def test_a_file_is_there_as_a_whole_or_not_at_all(tmp_path):
         unfinished.write_text("all")
         assert not (tmp_path / "file").exists() and unfinished.name.startswith("_")
     assert [path.read_text() for path in tmp_path.iterdir()] == ["all"]
-
-
-def test_lance(model, tmp_path):
-    lance = pytest.importorskip("lance")
-    file = write_lines(tmp_path / "a.jsonl", [{"id": n, "text": sentence(n)} for n in range(40)])
-    out = tmp_path / "vectors.lance"
-    arguments = ["embed", str(file), "--model", str(model), "--out", str(out), "--shard_passages", "8"]
-    assert cli.main(arguments) == 0
-    table = lance.dataset(out).to_table()
-    assert sorted(table["id"].to_pylist(), key=int) == [str(n) for n in range(40)]
-    expected = SentenceTransformer(str(model)).encode([sentence(int(n)) for n in table["id"].to_pylist()])
-    vectors = np.stack(table["vector"].to_numpy())
-    np.testing.assert_allclose(vectors, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5)
-    assert {path.name for path in tmp_path.iterdir()} == {"a.jsonl", "vectors.lance"}
 
 
 # Processes that are killed

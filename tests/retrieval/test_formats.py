@@ -44,8 +44,7 @@ def why_skipped(name: str, data: bytes | str) -> str:
 
 def passages(file: Path, root: Path) -> list[tuple[str, str, str | None]]:
     """Text, place and name of the passages of a file."""
-    found = documents.documents_of(str(file), str(root))
-    return [(x.text[a:b], place, x.name) for x in found for (a, b), place in zip(x.spans, x.places, strict=True)]
+    return [(x.text, x.place, x.name) for x in documents.passages_of(str(file), str(root))]
 
 
 PAGE = """<!DOCTYPE html><html><head><title>Pumps and more - ACME</title><style>p {}</style></head><body>

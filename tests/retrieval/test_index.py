@@ -13,7 +13,7 @@ import pytest
 import torch
 from bag_of_words import BagOfWords, number_of, use_bag_of_words
 from hub_checkpoints import text_checkpoint
-from retrieval_lion.documents import Document, documents_of_text
+from retrieval_lion.documents import Passage, passages_of_text
 from retrieval_lion.search import index, tokens
 from sentence_transformers import SentenceTransformer
 
@@ -36,8 +36,8 @@ def make_files(folder: Path, count: int, seed: int = 0) -> list[str]:
     return files
 
 
-def read_file(file: str) -> list[Document]:
-    return list(documents_of_text(Path(file).read_text(), Path(file).name))
+def read_file(file: str) -> list[Passage]:
+    return list(passages_of_text(Path(file).read_text(), Path(file).name))
 
 
 def make_index(path: Path | None, bag: BagOfWords, files: list[str]) -> index.Index:
@@ -82,10 +82,10 @@ def test_candidates_have_the_words_or_near_ones(bag, monkeypatch, tmp_path):
     ).astype(np.float16)
     monkeypatch.setattr(index, "token_vectors", near)
     texts = {"a": "the cat sleeps", "b": "the dog barks", "c": "the owl flies", "d": "an empty page"}
-    read = lambda name: [Document(name, texts[name], ((0, len(texts[name])),), (name,))]
+    read = lambda name: [Passage(name, texts[name], name)]
     made = index.Index(None, bag)
     list(made.update(list(texts), read))
-    place = lambda query: [passage.document for passage in made.get(made.candidates(query, 2))]
+    place = lambda query: [passage.name for passage in made.get(made.candidates(query, 2))]
     assert place("hound")[0] == "b" and place("feline")[0] == "a" and place("owls")[0] == "c"
     assert made.by_words("hound") == [] and len(made.by_words("the")) == 3
     assert made.by_words('"') == [] and made.by_tokens("") == [] and made.candidates("", 5) == []
@@ -151,11 +151,11 @@ import os, sys
 from pathlib import Path
 sys.path[:0] = sys.argv[3:]
 from bag_of_words import BagOfWords, vectors_of_tokens
-from retrieval_lion.documents import documents_of_text
+from retrieval_lion.documents import passages_of_text
 from retrieval_lion.search import index
 
 index.token_vectors = vectors_of_tokens
-read = lambda file: list(documents_of_text(Path(file).read_text(), Path(file).name))
+read = lambda file: list(passages_of_text(Path(file).read_text(), Path(file).name))
 made = index.Index(Path(sys.argv[1]), BagOfWords())
 files = sorted(map(str, Path(sys.argv[2]).glob("*.txt")))
 list(made.update(files[:-1], read))

@@ -114,7 +114,7 @@ def test_encoders_of_other_poolings_read_pieces(tmp_path):
     modules = [Transformer(str(folder)), Pooling(32, pooling_mode="cls")]
     encoder = encoders.SentenceEncoder(SentenceTransformer(modules=modules, device="cpu"))
     assert encoder.in_pieces
-    document = Document("lion", "A lion sleeps.", ((0, 14),), ("lion.txt:1",))
+    document = Document("lion", "A lion sleeps.", ((0, 14),))
     (vectors,) = encoder.encode_documents([document])
     torch.testing.assert_close(vectors.norm(dim=1), torch.ones(1))
 
@@ -126,27 +126,28 @@ def test_documents_have_the_names_of_their_headings():
         ("# Big *cats* #\n\nThey roar.", "a.md", "Big *cats"),
         ("They roar.", "deep/big_cats.txt", "big cats"),
     ):
-        (found,) = texts.documents_of_text(text, path)
-        assert found.name == name and found.text == text and found.places == (f"{path}:1",)
-    assert list(texts.documents_of_text(" \n\n", "a.txt")) == []
+        assert [*texts.passages_of_text(text, path)] == [texts.Passage(name, text, f"{path}:1")]
+    assert list(texts.passages_of_text(" \n\n", "a.txt")) == []
 
 
 def test_documents_have_no_single_surrogates(tmp_path):
     (tmp_path / "a.py").write_text('"\\ud800 ends no pair."')
-    (found,) = texts.documents_of_docstrings(str(tmp_path / "a.py"), str(tmp_path))
+    (found,) = texts.passages_of_docstrings(str(tmp_path / "a.py"), str(tmp_path))
     assert found.text == "\ufffd ends no pair."
 
 
-def test_documents_of_long_files(tmp_path, monkeypatch):
-    """Parts have all passages, each at its place."""
-    monkeypatch.setattr(texts, "LONGEST_DOCUMENT", 5000)
-    (tmp_path / "book.txt").write_text("\n\n".join(f"Page {n}. " + "Nothing happens. " * 40 for n in range(50)))
-    parts = list(texts.documents_of(str(tmp_path / "book.txt"), str(tmp_path)))
-    assert len(parts) > 5 and all(x.name == "book" and len(x.text) <= 5000 for x in parts)
-    spans = [(x.text, *span) for x in parts for span in x.spans]
-    places = [place for x in parts for place in x.places]
-    assert places == [f"book.txt:{2 * n + 1}" for n in range(50)]
-    assert [text[first:end].split(". ")[0] for text, first, end in spans] == [f"Page {n}" for n in range(50)]
+@pytest.mark.parametrize("name", ["book.txt", "book.html"])
+def test_passages_of_a_file_are_at_their_places_and_indices(name, tmp_path):
+    """Of a text those of its file, else of the text that is taken out of it, under all headings."""
+    pages = [f"Page {n}. {'Nothing happens. ' * 40}".strip() for n in range(50)]
+    text = "\n\n".join(pages)
+    (tmp_path / "book.txt").write_text(text)
+    (tmp_path / "book.html").write_text("".join(f"<h1>{n}</h1><p>{page}</p>" for n, page in enumerate(pages)))
+    found = list(texts.passages_of(str(tmp_path / name), str(tmp_path)))
+    assert [x.text for x in found] == pages
+    assert all(text[x.begin : x.begin + len(x.text)] == x.text for x in found)
+    if name == "book.txt":
+        assert [x.place for x in found] == [f"book.txt:{2 * n + 1}" for n in range(50)]
 
 
 @pytest.mark.parametrize("in_pieces", [True, False])
@@ -154,7 +155,7 @@ def test_passages_are_read_with_their_names(in_pieces, tmp_path):
     folder = text_checkpoint(tmp_path / "model", "LionModel", pooling="mean")
     encoder = encoders.SentenceEncoder(SentenceTransformer(str(folder)), in_pieces)
     text = "A lion sleeps. It roars."
-    document = Document("lion", text, ((0, 14), (15, 24)), ())
+    document = Document("lion", text, ((0, 14), (15, 24)))
     (found,) = encoder.encode_documents([document])
     if in_pieces:
         expected = encoder.encoder.encode(["lion: A lion sleeps.", "lion: It roars."], normalize_embeddings=True)
@@ -167,7 +168,7 @@ def test_passages_are_read_with_their_names(in_pieces, tmp_path):
 
 def test_an_encoder_that_cuts_texts_off_does_so_here_too(tmp_path):
     encoder = SentenceTransformer(str(text_checkpoint(tmp_path / "model", "LionModel", pooling="mean")))
-    document = Document("lion", "A lion sleeps in the shade, and it roars at night.", ((0, 50),), ())
+    document = Document("lion", "A lion sleeps in the shade, and it roars at night.", ((0, 50),))
     whole, cut = [], []
     for found, length in ((whole, 4096), (cut, 6)):
         encoder.max_seq_length = length
@@ -430,11 +431,11 @@ def test_the_default_encoder_is_the_checkpoint_or_one_on_the_hub(tmp_path, monke
 
 def test_packages_have_their_import_names():
     files, folder = texts.files_of_package("json")
-    names = {place for file in files for x in texts.documents_of_docstrings(file, folder) for place in x.places}
+    names = {x.place for file in files for x in texts.passages_of_docstrings(file, folder)}
     assert {"json", "json.dumps", "json.decoder.JSONDecoder.raw_decode"} <= names
     assert not [name for name in names if "._" in name]
     files, folder = texts.files_of_package("zipfile")
-    (found,) = [x for file in files for x in texts.documents_of_docstrings(file, folder) if x.name == "zipfile"]
+    (found,) = [x for file in files for x in texts.passages_of_docstrings(file, folder) if x.name == "zipfile"]
     assert found.text == "Read and write ZIP files."
     files, _ = texts.files_of_package(texts.STANDARD_LIBRARY)
     assert os.path.realpath(json.__file__) in files

@@ -374,9 +374,16 @@ MUTANTS = [
     ),
     Mutant(
         "triton: the factor from the start counts the token itself",
-        "decays_kernel",
+        "store_decays",
         "tl.exp2(tl.cumsum(before * LOG2_E, 1))",
         "tl.exp2(tl.cumsum(at * LOG2_E, 1))",
+        "test_triton.py::test_in_the_interpreter",
+    ),
+    Mutant(
+        "triton: the decay of a key before a tile is that of the keys before it",
+        "next_keys",
+        "reverse=IS_BEFORE",
+        "reverse=not IS_BEFORE",
         "test_triton.py::test_in_the_interpreter",
     ),
     Mutant(

@@ -56,11 +56,11 @@ finally:
 """
 PAGE = """
 from pathlib import Path
-from retrieval_lion.documents import documents_of
+from retrieval_lion.documents import passages_of
 Path("pages").mkdir()
 Path("pages/lion.html").write_text("<h1>Lions</h1><p>A lion sleeps.</p>")
-(document,) = documents_of("pages/lion.html", "pages")
-assert document.places == ("lion.html: Lions",)
+(passage,) = passages_of("pages/lion.html", "pages")
+assert passage.place == "lion.html: Lions"
 """
 ADAPT = """
 from modeling_lion import LionForMaskedLM

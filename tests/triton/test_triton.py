@@ -58,7 +58,11 @@ def test_on_a_gpu():
 # Kernels of each kind, in the form that needs most registers; `python benchmarks/tune_triton.py --compile` does all.
 COMPILED = {
     "sm_80": [("chunk", "S", 64, "bfloat16"), ("chunk", "LIT", 256, "float16")],
-    "sm_90": [("chunk", "S", 64, "bfloat16"), ("feature_map", "LIT", 64, "bfloat16")],
+    "sm_90": [
+        ("chunk", "S", 64, "bfloat16"),
+        ("parallel", "S", 64, "bfloat16"),
+        ("feature_map", "LIT", 64, "bfloat16"),
+    ],
 }
 WITHOUT_PRODUCTS = ("decays_kernel", "decay_gradient_kernel", "pass_chunks_kernel", "pass_chunks_kernel_adjoint")
 WITHOUT_PRODUCTS += ("silu_norm_kernel", "silu_norm_kernel_backward")
