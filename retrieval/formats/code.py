@@ -47,7 +47,7 @@ def split_lines(lines: list[str]) -> Iterator[tuple[int, int]]:
 
 
 def sections_of_lines(lines: list[str], first: int, name: str | None) -> Iterator[Section]:
-    """Yield the parts of lines, without empty lines around them. `first` is the number of the file's first line."""
+    """Yield the parts of lines, without empty lines around them. The first line has the number `first` in its file."""
     for begin, end in split_lines(lines):
         while begin < end and not lines[begin].strip():
             begin += 1
