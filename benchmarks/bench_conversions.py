@@ -4,9 +4,9 @@ Ways to make an encoder linear, one change at a time: how near are they to softm
 part through the linear sum only?
 
     pip install ".[distill]"
-    python benchmarks/bench_conversions.py                       # two hours of a CPU core; goes on where it was stopped
-    python benchmarks/bench_conversions.py --seeds 0             # 40 minutes
-    python benchmarks/bench_conversions.py --quick               # a few steps, to see that it runs
+    python benchmarks/bench_conversions.py              # two hours of a CPU core; goes on where it was stopped
+    python benchmarks/bench_conversions.py --seeds 0    # 40 minutes
+    python benchmarks/bench_conversions.py --quick      # a few steps, to see that it runs
 
 Each way trains what it adds to all-MiniLM-L6-v2 for 100 steps on docstrings, as in examples/distill.py, and is judged
 by texts of Perl's documentation, as in bench_branches.py: all lengths are computed linearly. `time` of a text is that

@@ -26,9 +26,9 @@ def conversions(read: Read) -> str:
     ways, rows = defaultdict(list), latest(read("conversions"), "way", "steps", "seed")
     for (way, steps, _), row in rows.items():
         ways[way if steps == 100 else f"{way}, {steps} steps"].append(row)
-    cells = {
-        way: {"seeds": str(len(of))}
-        | {title: mean_std([row[name] for row in of], 3 if "time" not in name else 2) for title, name in COLUMNS.items()}
-        for way, of in ways.items()
-    }
+    cells = {}
+    for way, of in ways.items():
+        cells[way] = {"seeds": str(len(of))}
+        for title, name in COLUMNS.items():
+            cells[way][title] = mean_std([row[name] for row in of], 2 if "time" in name else 3)
     return grid(cells)
