@@ -22,7 +22,8 @@ def bench():
 @pytest.fixture
 def teacher(tmp_path) -> str:
     torch.manual_seed(0)
-    config = BertConfig(len(WORDS), 32, LAYERS, 2, 64, max_position_embeddings=512, initializer_range=0.3)
+    sizes = {"hidden_size": 32, "num_hidden_layers": LAYERS, "num_attention_heads": 2, "intermediate_size": 64}
+    config = BertConfig(vocab_size=len(WORDS), max_position_embeddings=512, initializer_range=0.3, **sizes)
     BertModel(config).save_pretrained(tmp_path / "teacher")
     tokenizer = Tokenizer(models.WordLevel({word: n for n, word in enumerate(WORDS)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
