@@ -65,6 +65,7 @@ def test_an_image_is_classified(look_at, tmp_path):
     assert len(page.predict(picture, 1, "attention weights", 2, 2, api_name="/look")) == 2
 
 
+@pytest.mark.slow
 def test_the_sentence_encoder_compares_and_searches(look_at, tmp_path):
     """The checkpoint of the repository, which is the page's default."""
     assert CHECKPOINT.is_dir()

@@ -133,6 +133,7 @@ def test_texts_that_are_longer_than_the_table(tmp_path, capsys):
     assert code == 1 and failed(found)["padded right"] == "63 tokens" and failed(found)["long texts"] == "100 tokens"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 def test_a_graph_that_bakes_its_length(tmp_path, capsys):
     folder = bert(tmp_path / "model")

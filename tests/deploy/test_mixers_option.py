@@ -91,6 +91,7 @@ def test_verify_compares_the_forms_that_a_mixer_brings(name, kernels, files, tmp
     assert "smallest" not in printed  # there are neither decays of heads nor denominators
 
 
+@pytest.mark.slow
 def test_every_command_that_reads_checkpoints_here_takes_files(capsys):
     assert {"verify", "bundle", "upload", "export"} <= WITH_MIXERS
     for command in sorted(WITH_MIXERS):

@@ -61,6 +61,7 @@ def test_vectors_are_those_of_sentence_transformers(client, reference):
         assert f'lion_batch_tokens_count{{queue="{queue}"}}' in metrics
 
 
+@pytest.mark.slow
 def test_many_texts_in_one_request(engine, reference):
     texts = [f"The lion {'roars ' * (n % 7)}" for n in range(2048)]
     with TestClient(make_app(engine, "lion")) as client:

@@ -159,6 +159,7 @@ def test_nothing_is_taken_while_a_request_has_waited_for_half_the_time(monkeypat
     assert slow.batches == [[7], [7, 7], [3]]
 
 
+@pytest.mark.slow
 def test_many_clients_at_once_are_answered_and_nothing_is_lost(caplog):
     """With answers or 503, and the log has no exception that nobody retrieved."""
     slow = Slow()

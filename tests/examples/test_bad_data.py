@@ -427,6 +427,7 @@ def test_correlations_that_are_not_defined_count_as_0(rows, model, tmp_path, cap
     assert "their correlation counts as 0" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "labels"),
     [("lion", [["a"], ["a", "b"], [], ["b"]]), ("bert", [0.5, 1.5, 2.5, 3.5])],

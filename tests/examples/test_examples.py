@@ -531,6 +531,7 @@ def test_mlm_splits_off_a_validation(text_files, tmp_path):
     assert len(trainer.eval_dataset) == pytest.approx(0.25 * len(trainer.train_dataset), abs=1)
 
 
+@pytest.mark.slow
 def test_mlm_goes_on_from_a_model_and_from_a_checkpoint(text_files, tmp_path):
     run_mlm = import_module("run_mlm")
     whole = run_mlm.main(text_arguments(text_files, tmp_path / "whole", "--save_steps", "3", "--max_steps", "6"))

@@ -114,6 +114,7 @@ def check_predictions(folder: Path, model, tokenizer, longest: int, **options) -
         assert sum(x["probability"] for x in best[row["id"]]) == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_it_learns_and_its_predictions_are_the_models(folder, tmp_path):
     """Trained on SQuAD's JSON, evaluated on JSONL, and applied to Parquet."""
     module, out = import_module("run_qa"), tmp_path / "out"

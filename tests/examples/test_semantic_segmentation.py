@@ -61,6 +61,7 @@ def on_model(model: Path, args: list[str]) -> list[str]:
     return ["--model_name_or_path", str(model), *args[4:]]
 
 
+@pytest.mark.slow
 def test_it_learns_and_its_masks_are_the_models(folder, tmp_path):
     module, out = import_module("run_semantic_segmentation"), tmp_path / "out"
     predict = ("--do_predict", "--predict_dir", str(folder / "validation"), "--per_device_eval_batch_size", "5")
@@ -96,6 +97,7 @@ def test_it_learns_and_its_masks_are_the_models(folder, tmp_path):
     assert metrics["eval_mean_iou"] == pytest.approx(np.mean(seen[0] / (seen[1] + seen[2] - seen[0])), abs=2e-3)
 
 
+@pytest.mark.slow
 def test_a_step_is_as_large_in_one_batch_as_in_several(folder, tmp_path):
     """SGD without clipping shows the size of the gradients."""
     module, weights = import_module("run_semantic_segmentation"), {}

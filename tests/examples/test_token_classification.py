@@ -68,6 +68,7 @@ def arguments(folder: Path, output_dir: Path, *more: str) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_it_learns_and_its_predictions_are_the_models(folder, tmp_path):
     """Trained on CoNLL, evaluated on JSONL, and applied to Parquet."""
     module, out = import_module("run_token_classification"), tmp_path / "out"

@@ -79,6 +79,7 @@ def test_pickles_of_the_version_before_find_their_names(old, new):
     assert pickle.loads(f"cmodeling_lion.{module}\n{name}\n.".encode()) is expected
 
 
+@pytest.mark.slow
 def test_a_configuration_needs_no_model(tmp_path):
     """It knows the package's mixers without their classes, and is saved as it is: code comes with the models."""
     code = """
