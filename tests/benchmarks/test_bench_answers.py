@@ -61,7 +61,7 @@ def test_it_measures_once(tmp_path, monkeypatch):
     assert whole["queries"] == len(ANIMALS) * bench.MOST_QUERIES and whole["passages"] == len(ANIMALS) * len(WORDS)
     # So few passages are all candidates.
     assert (
-        rows[f"{bench.CANDIDATES} read"]["ndcg"] == pytest.approx(whole["ndcg"], abs=0.05)
+        rows[f"{bench.CANDIDATES} read"]["ndcg"] == pytest.approx(whole["ndcg"], abs=0.1)
         and whole["index_seconds"] > 0
     )
     assert rows["BM25"]["ndcg"] > 0.9  # by the words of passages and of their names

@@ -222,7 +222,8 @@ def test_the_first_nan_is_found(checkpoint, tmp_path, capsys):
     assert "k_proj.weight" in capsys.readouterr().out
 
     model = load_model(checkpoint, dtype=torch.float32)
-    weight = torch.nn.init.constant_(model.lion.layers[0].mlp.up_proj.weight, 3e38)  # finite; what it makes is not
+    weight = model.lion.layers[0].mlp.up_proj.weight
+    weight.data.fill_(torch.finfo(weight.dtype).max)  # finite, but what it makes is not
     weight.data[:, ::2] *= -1  # equal weights give 0 behind a norm, whose channels sum to 0
     report = numerics_report(model, sample_inputs(model, checkpoint))
     assert report.first_nan == "the output of lion.layers.0.mlp.up_proj"
