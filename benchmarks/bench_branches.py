@@ -45,6 +45,11 @@ BRANCHES = ("both", "window", "linear")
 READ = 64  # tokens at the end of a text
 
 
+def texts_of_pod(folder: Path) -> list[str]:
+    """Return the documents of a folder of Perl's documentation, without empty lines."""
+    return [x.text.replace("\n\n", " ") for x in without_repeats(documents_of_pod(folder), (400, 10**7))]
+
+
 @torch.no_grad()
 def named_vectors(model: PreTrainedModel, tokenizer, ids: Tensor, count: int) -> Tensor:
     """Mean vectors of the last tokens of a text that begins with each name, centred, `(names, hidden_size)`."""
@@ -87,7 +92,7 @@ def main(args: list[str] | None = None) -> None:
     torch.set_num_threads(args.threads)
     model = AutoModel.from_pretrained(args.model, dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(args.model)
-    documents = [x.text.replace("\n\n", " ") for x in without_repeats(documents_of_pod(args.pod), (400, 10**7))]
+    documents = texts_of_pod(args.pod)
     path = args.output_dir / "branches.csv"
     about = {"encoder": Path(args.model).name, "weights": weights_hash(args.model)}
     about |= {"window": model.config.lion_window}

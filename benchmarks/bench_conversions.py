@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import add_examples  # noqa: F401 (examples/ can be imported from here on)
 import torch
-from bench_branches import NAMES, POD, names_found
-from documents import documents_of_pod, without_repeats
+from bench_branches import LENGTHS, NAMED_TEXTS, NAMES, POD, names_found, texts_of_pod
+from hub_upload_lion.convert.encoder import load_encoder
 from measure import append_rows, in_new_process, interleaved, is_measured, make_parser
 from report import write_pages
 from torch import Tensor, nn
@@ -40,8 +40,7 @@ from modeling_lion.linearized.branch import LinearBranch
 
 DATA_DIR = Path(__file__).parents[1] / "outputs" / "conversions"
 WINDOW = 128
-LENGTHS = {512: (100, 2), 2048: (30, 1)}  # tokens, how many texts, and how many with each name
-TIMED = (2048, 8192)  # tokens
+JUDGED, TIMED = (512, 2048), (2048, 8192)  # tokens
 
 
 def features_of_all_heads(branch: LinearBranch) -> None:
@@ -56,14 +55,13 @@ def mix_heads(features: nn.Module, inputs: tuple[Tensor]) -> Tensor:
     return (inputs[0].flatten(-2) @ features.mix.to(inputs[0].dtype)).view_as(inputs[0])
 
 
-def more_features(branch: LinearBranch, times: int = 2) -> None:
-    """Give each head more features; the new ones begin as turned vectors."""
+def twice_the_features(branch: LinearBranch) -> None:
+    """Give each head twice the features; the new ones begin as turned vectors."""
     for name in ("query_map", "key_map"):
         features = getattr(branch, name)
         size = features.weight.shape[-1]
         turned = nn.init.orthogonal_(torch.empty(size, size), generator=torch.Generator().manual_seed(0))
-        weights = [features.weight.data, *(features.weight.data @ turned for _ in range(times - 1))]
-        features.weight = nn.Parameter(torch.cat(weights, -1))
+        features.weight = nn.Parameter(torch.cat((features.weight.data, features.weight.data @ turned), -1))
 
 
 def set_windows(windows: tuple[int, ...], model: PreTrainedModel) -> None:
@@ -93,13 +91,13 @@ WAYS = {
     "windows of 256, 256, 256, then 1": Way(change=partial(set_windows, (256, 256, 256, 1, 1, 1))),
     "windows of 1, 1, 1, then 256": Way(change=partial(set_windows, (1, 1, 1, 256, 256, 256))),
     "windows of 256": Way({"window": 256}),
-    "twice the features": Way(change=partial(of_each, more_features)),
+    "twice the features": Way(change=partial(of_each, twice_the_features)),
     "features of all heads": Way(change=partial(of_each, features_of_all_heads)),
 }
 
 
 def make_linear(way: Way, teacher: str) -> PreTrainedModel:
-    model = distillation.load_encoder(teacher, dtype="float32")
+    model = load_encoder(teacher, dtype="float32")
     options = {"feature_map": "scaled_hedgehog", "window": WINDOW, "exact_length": 512, "positions": "cyclic"}
     model = linearize(model, **options | way.options)
     way.change(model)
@@ -154,13 +152,13 @@ def measure(name: str, seed: int, teacher: str, args) -> dict[str, float]:
         row["train_cpu_seconds"] = train(model, teacher, args.data_dir / "train.txt", seed, steps, folder)
     model.eval()
     tokenizer = AutoTokenizer.from_pretrained(teacher, model_max_length=10**9)
-    documents = [x.text.replace("\n\n", " ") for x in without_repeats(documents_of_pod(args.pod), (400, 10**7))]
-    for length, (texts, named) in LENGTHS.items():
-        chosen = of_length(documents, tokenizer, length, 3 if args.quick else texts)
+    documents = texts_of_pod(args.pod)
+    for length in JUDGED:
+        chosen = of_length(documents, tokenizer, length, 3 if args.quick else LENGTHS[length])
         found = distillation.evaluate(model, chosen, "mean")["both"]
         row |= {f"{what}_{length}": found[what] for what in ("neighbour_overlap", "cosine")}
-        names = 2 if args.quick else len(NAMES)
-        row[f"names_found_{length}"] = names_found(model, tokenizer, chosen[:named], names, ("both",))["both"]
+        named, names = chosen[: NAMED_TEXTS.get(length, 1)], 2 if args.quick else len(NAMES)
+        row[f"names_found_{length}"] = names_found(model, tokenizer, named, names, ("both",))["both"]
     for length in TIMED:
         row[f"time_{length}"] = None
         if seed == args.seeds[0] and not (args.quick and length > TIMED[0]):

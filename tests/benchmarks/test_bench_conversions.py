@@ -52,7 +52,7 @@ def test_a_way_trains_and_is_measured(bench, teacher, tmp_path, way):
         (pod / f"perl{n}.pod").write_text(f"=head1 NAME\n\nperl{n} - a guide\n\n=head1 TEXT\n\n{text}\n", "utf-8")
     row = bench.measure(way, 0, teacher, Namespace(quick=True, steps=2, seeds=[0], data_dir=tmp_path, pod=pod))
     assert row["new_weights"] > 0 and row["time_2048"] > 0
-    assert all(0 <= row[f"{what}_{n}"] <= 1 for what in ("neighbour_overlap", "names_found") for n in bench.LENGTHS)
+    assert all(0 <= row[f"{what}_{n}"] <= 1 for what in ("neighbour_overlap", "names_found") for n in bench.JUDGED)
 
 
 def test_changes_begin_as_their_names_say(bench, teacher):
