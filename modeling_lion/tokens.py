@@ -316,9 +316,10 @@ def packed_borders(position_ids: Tensor | None, is_real: Tensor | None, batch: i
     return torch.cat((starts, starts.new_full((1,), batch * length)))
 
 
-def check_borders(cu_seqlens: Tensor, length: int, batch: int = 1) -> None:
+def check_borders(cu_seqlens: Tensor, length: int, batch: int = 1, may_be_empty: bool = False) -> None:
     """
-    Raise a ValueError unless borders rise from 0 to `length`, or to `batch * length`. Kernels check this on the CPU
+    Raise a ValueError unless borders rise from 0 to `length`, or to `batch * length`. Equal neighbours are borders of
+    an empty sequence, which are refused unless `may_be_empty`. Kernels check this on the CPU
     only. On an accelerator every read stalls, so the model checks once for all layers.
     """
     if cu_seqlens.dim() != 1 or cu_seqlens.dtype not in (torch.int32, torch.int64):
@@ -329,7 +330,8 @@ def check_borders(cu_seqlens: Tensor, length: int, batch: int = 1) -> None:
     if not is_readable(cu_seqlens):
         return
     borders = cu_seqlens.tolist()
-    if borders[:1] != [0] or borders[-1] not in (length, batch * length) or borders != sorted(set(borders)):
+    rising = sorted(borders if may_be_empty else set(borders))
+    if borders[:1] != [0] or borders[-1] not in (length, batch * length) or borders != rising:
         or_all = f", or to that of all rows, {batch * length}" if batch > 1 else ""
         raise ValueError(f"cu_seqlens must rise from 0 to the length {length}{or_all}; got {borders}.")
 

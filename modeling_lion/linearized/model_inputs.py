@@ -57,7 +57,7 @@ def with_tokens(forward: Callable) -> Callable:
             is_text = is_text and (positions is None or positions.shape in (shape, (1, shape[1])))
         borders = given.get("cu_seq_lens_q")
         if borders is not None and inputs is not None:
-            check_borders(borders.unique_consecutive(), inputs.shape[1], len(inputs))  # sequences may be empty
+            check_borders(borders, inputs.shape[1], len(inputs), may_be_empty=True)
         if borders is None and is_text and given.get("position_ids") is not None:
             is_real = real_tokens(given.get("attention_mask"), inputs)
             borders = packed_borders(given["position_ids"], is_real, len(inputs))
