@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What demo.py and lion.ipynb draw of a model: its losses by length, decay masks, attention of a masked token."""
+"""Draw a model for demo.py and lion.ipynb: its losses by length, decay masks, attention of a masked token."""
 
 from pathlib import Path
 

@@ -397,7 +397,7 @@ class LionModel(LionPreTrainedModel):
 
 
 def recorded(outputs: Any) -> dict[str, Any]:
-    """What the output of a head has of the layers."""
+    """Return the fields of a head's output that come from the layers."""
     return {"hidden_states": outputs.hidden_states, "attentions": outputs.attentions}
 
 
