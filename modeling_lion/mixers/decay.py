@@ -22,19 +22,20 @@ SHORTEST_HALF_LIFE = 0.5
 FAR_HALF_LIVES = (65_536.0, 256.0)
 
 
-def initial_decay_logits(config: PreTrainedConfig) -> Tensor:
+def initial_decay_logits(config: PreTrainedConfig, single_pair_forgets: bool = True) -> Tensor:
     """
     Logits of decays, `(scans * heads,)`, float32, whose half-lives are spread over the heads, evenly on a logarithmic
     scale, from half a token to the whole context; the same for every scan. (Logits near 0, as in the published
     listing, give every head a memory of two tokens.)
 
     If heads have one direction, a forward head and the backward head after it have the same half-life, so that a model
-    sees as far ahead as back. (A single pair has the geometric mean of both ends.)
+    sees as far ahead as back. A single pair has the geometric mean of both ends, or the whole context if not
+    `single_pair_forgets`.
     """
     longest = config.context_length
     heads = config.num_attention_heads
     heads_each = 2 if config.head_directions == "alternate" else 1
-    if heads == heads_each == 2:
+    if heads == heads_each == 2 and single_pair_forgets:
         longest = math.sqrt(longest * SHORTEST_HALF_LIFE)
     logits = decay_logits(longest, SHORTEST_HALF_LIFE, heads // heads_each)
     return logits.repeat_interleave(heads_each).repeat(config.num_scans)

@@ -10,6 +10,7 @@ from ..attention.delta import delta_attention
 from ..attention.kernels import backend_of
 from ..attention.numerics import accumulation_dtype, needs_grad
 from ..sequence.border_states import Joins, delta_segment_attention, delta_segment_states
+from .decay import initial_decay_logits
 from .linear import LinearMixer, forms_of
 from .mixer import register_mixer
 from .selective import DecayGate, KeyDecay, SelectiveMixer, logits_of_keys
@@ -59,6 +60,16 @@ class UnitLength(torch.autograd.Function):
         return torch.addcmul(grad, y, (grad * y).sum(-1, keepdim=True), value=-1).div_(length)
 
 
+class ForgetGate(DecayGate):
+    """
+    The decays of LION-S. A single pair of heads starts with the whole context: a state that corrects itself needs not
+    forget, and with less, recall depends on the seed.
+    """
+
+    def init_own_weights(self, config: PreTrainedConfig) -> None:
+        init.copy_(self.bias, initial_decay_logits(config, single_pair_forgets=False))
+
+
 class WriteGate(DecayGate):
     """The logits of β, computed from the input of the layer. β starts around 1/2."""
 
@@ -98,6 +109,7 @@ class DeltaMixer(SelectiveMixer):
     description = "with the gated delta rule, whose state corrects what it has, read both ways"
     forms = forms_of(delta_attention)
     needs = ("log_decay", "beta")
+    gate_class = ForgetGate
     joins = Joins(delta_segment_states, delta_segment_attention)
     has_scans = shares_sequences = True
     segment_states = LinearMixer.segment_states

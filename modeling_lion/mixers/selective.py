@@ -79,11 +79,12 @@ class SelectiveMixer(LinearMixer):
     name, title = "selective", "LION-S"
     description = "with a decay per head computed from each token, as in Mamba-2"
     tensor_parallel_plan = {"decay_proj": "colwise"}
+    gate_class = DecayGate
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
         heads = config.num_scans * config.num_attention_heads
-        self.decay_proj = DecayGate(config.hidden_size, heads)
+        self.decay_proj = self.gate_class(config.hidden_size, heads)
         self.num_prefix_tokens = config.num_prefix_tokens
 
     def log_decay(self, hidden_states: Tensor) -> Tensor:

@@ -233,6 +233,9 @@ def test_both_directions_see_equally_far(heads):
     assert torch.equal(one_way[::2], initial_decay_logits(both))
     single = initial_decay_logits(LionConfig(num_attention_heads=2, head_directions="alternate")).double()
     torch.testing.assert_close(single.sigmoid(), torch.full_like(single, 2 ** -((512 * 0.5) ** -0.5)))
+    layer = LionModel(LionConfig(num_attention_heads=2, num_hidden_layers=1, mixer_type="delta")).layers[0]
+    whole = layer.attention.mixer.decay_proj.bias.detach().double()
+    torch.testing.assert_close(whole.sigmoid(), torch.full_like(whole, 2 ** (-1 / 512)))
 
 
 # Outputs
