@@ -52,6 +52,7 @@ LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 MODELS: dict[str, tuple[str, Callable[[int], dict]]] = {
     "LION": ("LION", lambda layers: {}),
     "LION-Delta": ("LION-Delta", lambda layers: {}),
+    "LION-Delta, two heads": ("LION-Delta", lambda layers: {"num_attention_heads": 2}),
     "LION, one key head": ("LION", lambda layers: {"num_key_heads": 1}),
     "LION, last layer full": ("LION", last_layer_full),
     # Its linear layers know the order of tokens.
