@@ -12,6 +12,7 @@ from reports.registry import Read, picture, table
 
 # In this order; colours of models that only this picture has.
 VARIANTS = {
+    "LION-Delta, two heads": "#b48ad1",
     "LION, one key head": "#d0588f",
     "LION, last layer full": "#0f8b8d",
     "LION, last layer full, no positions": "#6cc5b0",
