@@ -166,7 +166,8 @@ def check_initialised(model, config):
         if ".mixer." in name and config.mixer_type in OTHERS_MIXERS and not name.endswith(projections):
             continue
         if "mixer.decay" in name and "beta" not in name and not name.endswith("weight"):
-            assert torch.equal(weight, initial_decay_logits(config)), name
+            is_delta = config.mixer_type == "delta"
+            assert torch.equal(weight, initial_decay_logits(config, single_pair_forgets=not is_delta)), name
         elif name.endswith("mixer.memory"):
             assert 0.8 < weight.std() < 1.2, name
         elif name.rpartition(".")[0] + "." in norms:
