@@ -6,7 +6,7 @@ split chooses; three other seeds of the choice count. Otherwise it is that of be
 attention, the Transformer, as the model whose time all others have where time is equal. In a third stage, "one
 change", the recommended LION trains with one field changed, at the learning rate and the initial weights that were
 chosen for it, with the same three seeds; and so do LION-LIT, LION-D and LION-S with what the paper's models have
-(`AS_PUBLISHED`).
+(`AS_PUBLISHED`). In a fourth, "three times the steps", the choice trains for so long.
 """
 
 import argparse
@@ -17,13 +17,14 @@ from pathlib import Path
 from bench_search import STAGES, Search, search_arguments
 from measure import RESULTS, read_rows, torch_threads
 from peers.trials import AS_PUBLISHED
-from reports.real import base_of, has_same_time
+from reports.real import LONGER, base_of, has_same_time
 from trainings import ROOT, Experiment, add_mixers, count, last_layer_full, make_config
 
 
 TRANSFORMER = "softmax"
 RECOMMENDED = "LION"
 ONE_CHANGE = "one change"
+OTHER_STAGES = (ONE_CHANGE, LONGER)  # are run if they are asked for
 # Weights begin as in BERT and DeiT, or in a wider range.
 TRIALS = ({}, {"rate": 2.0}, {"initializer_range": 0.1}, {"initializer_range": 0.1, "rate": 2.0})
 MOST = 1.02  # the most parameters of a model ÷ the fewest
@@ -80,12 +81,21 @@ class RateSearch(Search):
             ValueError: if the trials of such a contestant are not all there.
         """
         for name in self.changes_among(contestants):
-            if (number := self.choice(name)) is None:
-                raise ValueError(
-                    f"{base_of(name)} has no trials for {self.task} yet: run the stage {STAGES[0]!r} first."
-                )
-            for seed in self.args.seeds:
-                self.train(name, ONE_CHANGE, number, seed)
+            self.train_choice(name, ONE_CHANGE)
+
+    def train_choice(self, contestant: str, stage: str, steps: int | None = None) -> None:
+        """
+        The seeds that count, with what was chosen in equal steps.
+
+        Raises:
+            ValueError: if trials are missing.
+        """
+        if (number := self.choice(contestant)) is None:
+            raise ValueError(
+                f"{base_of(contestant)} has no trials for {self.task} yet: run the stage {STAGES[0]!r} first."
+            )
+        for seed in self.args.seeds:
+            self.train(contestant, stage, number, seed, steps)
 
     def make(self, contestant: str, number: int) -> tuple[str, Experiment]:
         trial = dict(self.trials(contestant)[number])
@@ -99,7 +109,7 @@ class RateSearch(Search):
     def fit(self, case: dict, model: str, experiment: Experiment) -> dict:
         is_change = case["stage"] == ONE_CHANGE
         options = f"--contestants {base_of(case['contestant']) if is_change else case['contestant']!r}"
-        options += f" --stages {ONE_CHANGE!r}" * is_change
+        options += f" --stages {case['stage']!r}" * (case["stage"] in OTHER_STAGES)
         options += f" --steps {self.args.steps}" if self.args.steps else ""
         command = f"python benchmarks/{self.program} --scale {self.args.scale} --tasks {self.task} {options}"
         return {"command": command} | self.columns(case, model, experiment)
@@ -130,7 +140,7 @@ def rate_arguments(
     """The arguments of both benchmarks."""
     parser = search_arguments(description, scales)
     parser.add_argument("--contestants", nargs="+", help=f"not given: {', '.join(contestants)}")
-    parser.add_argument("--stages", nargs="+", choices=(*STAGES, ONE_CHANGE), default=STAGES)
+    parser.add_argument("--stages", nargs="+", choices=(*STAGES, *OTHER_STAGES), default=STAGES)
     parser.add_argument(
         "--mixers",
         nargs="+",
@@ -187,6 +197,8 @@ def run_search(search: RateSearch, contestants: list[str], args: argparse.Namesp
             search.equal_steps(contestant)
         if "equal time" in args.stages:
             search.equal_time(contestants)
+        for contestant in contestants if LONGER in args.stages else ():
+            search.train_choice(contestant, LONGER, 3 * search.experiment.steps)
         if ONE_CHANGE in args.stages:
             search.one_change(contestants)
             contestants = [*contestants, *search.changes_among(contestants)]

@@ -5,7 +5,7 @@ import statistics
 from collections import defaultdict
 from itertools import combinations
 
-from reports.cells import footnote, in_order, markdown_table, of_last_choice, panel
+from reports.cells import about_cells, footnote, in_order, markdown_table, of_last_choice, panel, score_cell
 from reports.names import COLORS
 from reports.paired import Scores, cell, differ, edges, note
 from reports.registry import Read, picture, table
@@ -13,6 +13,7 @@ from reports.search import STAGES
 
 
 STAGE_TITLES = dict(zip(STAGES, ("Equal steps", "Equal time: as many steps as take the Transformer's"), strict=True))
+LONGER = "three times the steps"
 # The column of the table for each task of bench_images.py.
 IMAGES = {"7x7": "7 × 7 patches, test %", "14x14": "14 × 14 patches, test %"}
 # The column for each task of bench_text.py, and how a score is told.
@@ -208,6 +209,20 @@ def one_change(read: Read) -> str:
                 line.append(f"{times[name] / times[base_of(name)]:.2f}" if is_timed else "")
     about = "Behind the semicolon: the difference from the model without a change, as in the tables of real data."
     return f"{markdown_table(header, list(lines.values()))}\n\n{about}" if columns else ""
+
+
+@table("longer trainings", csv=("real_images", "real_text"))
+def longer(read: Read) -> str:
+    """Scores with three times the steps beside those of the same seeds with the steps of the tables."""
+    columns = {}
+    for title, scores in all_scores(read, LONGER).items():
+        before = all_scores(read, "equal steps").get(title, {})
+        same = {x: {seed: before[x][seed] for seed in scores[x] if seed in before.get(x, {})} for x in scores}
+        columns |= {title: same, f"{LONGER}, {title}": scores}
+    names = in_order(dict.fromkeys(name for scores in columns.values() for name in scores))
+    lines = [[name, *(score_cell(x[name].values()) if x.get(name) else "" for x in columns.values())] for name in names]
+    note = about_cells(scores.values() for of in columns.values() for scores in of.values())
+    return f"{markdown_table(['', *columns], lines)}\n\n{note}." if columns else ""
 
 
 @picture("scores_by_time")

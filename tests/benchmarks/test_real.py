@@ -99,7 +99,7 @@ def test_one_field_changes_at_what_was_chosen_for_lion(images, rate_search, tmp_
     monkeypatch.setattr(search, "train", lambda *case: trained.append(case))
     search.one_change(["softmax", "LION"])
     changes = [name for name in search.changes if name.startswith("LION,")]
-    assert trained == [(name, "one change", 3, seed) for name in changes for seed in (1, 2, 3)]
+    assert trained == [(name, "one change", 3, seed, None) for name in changes for seed in (1, 2, 3)]
     monkeypatch.setattr(search, "columns", lambda *args: {})
     command = search.fit({"contestant": trained[0][0], "stage": "one change"}, "LION", experiment)["command"]
     assert command.endswith("--scale quick --tasks 7x7 --contestants 'LION' --stages 'one change'")
@@ -114,6 +114,24 @@ def test_one_field_changes_at_what_was_chosen_for_lion(images, rate_search, tmp_
     assert search.make("LION-D, no division", 1)[1].variant == {"feature_map": "identity", "normalization": "none"}
     lit = search.make("LION-LIT, no division", 0)
     assert lit[0] == "LION-LIT" and lit[1].variant["feature_map"] == "identity"  # not the ELU of images
+
+
+def test_a_choice_trains_for_three_times_the_steps(images, rate_search, tables, tmp_path):
+    scale = ["--scale", "quick", "--output_dir", str(tmp_path), "--seeds", "1", "--repeats", "2"]
+    experiment = replace(images.SCALES["quick"]["7x7"], steps=2)
+    data = images.load_data(some_images(), some_images(), experiment)
+    for stage in ("equal steps", "three times the steps"):
+        args = arguments(images, rate_search, *scale, "--stages", stage)
+        search = images.ImageSearch("7x7", experiment, data, args)
+        rate_search.run_search(search, ["LION"], args)
+    rows = read_rows(tmp_path / "real_images.csv", contestant="LION", seed=1)
+    assert [(row["stage"], row["steps"]) for row in rows] == [("equal steps", 2), ("three times the steps", 6)]
+    assert rows[1]["command"].endswith("--contestants 'LION' --stages 'three times the steps'")
+    table = tables.longer(lambda name: rows if name == "real_images" else [])
+    assert table.splitlines()[0] == "|  | 7 × 7 patches, test % | three times the steps, 7 × 7 patches, test % |"
+    scores = [f"{100 * row['test_accuracy']:.1f}" for row in rows]
+    assert table.splitlines()[2] == f"| LION | {scores[0]} | {scores[1]} |"
+    assert tables.longer(lambda name: []) == ""
 
 
 def test_a_change_is_told_beside_the_model_without_it(tables):
