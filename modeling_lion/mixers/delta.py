@@ -22,8 +22,8 @@ LEAST_LENGTH = 1e-3
 
 def plain_unit_length(x: Tensor) -> Tensor:
     """
-    x / √(‖x‖² + 1e-6) over the last dimension, computed in the accumulation dtype. In 16 bits it is shorter by the most
-    that rounding can add, since states would grow under keys longer than 1.
+    x / √(‖x‖² + 1e-6) over the last dimension, computed in the accumulation dtype. In 16 bits it is shorter by the
+    most that rounding can add, since states would grow under keys longer than 1.
     """
     wide = x.to(accumulation_dtype(x.dtype))
     longest = 1.0 if wide.dtype == x.dtype else 1 - torch.finfo(x.dtype).eps / 2
