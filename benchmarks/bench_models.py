@@ -1,11 +1,11 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Whole models side by side: LION as recommended, and LION-LIT, -D and -S as published, against transformers' BERT,
-ModernBERT and ViT, with scaled dot product attention; training step and inference, time and peak memory. "ModernBERT"
-has as many layers as the others, "ModernBERT-base" the 22 layers, the vocabulary and the other sizes of the published
-model, and so has "ModernBERT-base, linear", whose layers that see all tokens are linear beyond 512 tokens. These two
-are also measured as classifiers of documents, without a decoder to the vocabulary, beside the first one with its
-windows in linear time.
+Whole models side by side: LION as recommended, with the delta rule, and LION-LIT, -D and -S as published, against
+transformers' BERT, ModernBERT and ViT, with scaled dot product attention; training step and inference, time and peak
+memory. "ModernBERT" has as many layers as the others, "ModernBERT-base" the 22 layers, the vocabulary and the other
+sizes of the published model, and so has "ModernBERT-base, linear", whose layers that see all tokens are linear beyond
+512 tokens. These two are also measured as classifiers of documents, without a decoder to the vocabulary, beside the
+first one with its windows in linear time.
 
     python benchmarks/bench_models.py                # all lengths, base size: hours on a small machine
     python benchmarks/bench_models.py --quick        # one layer, short lengths: minutes
@@ -48,7 +48,7 @@ from measure import (
     torch_device,
 )
 from report import write_pages
-from reports.names import BASE, BASE_LAYERS, LIONS, WINDOWS
+from reports.names import BASE, BASE_LAYERS, DELTA, LIONS, WINDOWS
 
 from configuration_lion import lion_preset, published_fields
 from modeling_lion import (
@@ -93,7 +93,8 @@ def make_model(name: str, layers: int, size: int) -> torch.nn.Module:
     name, modality = name.split()
     options = {"num_hidden_layers": layers, "num_labels": 1000}
     options |= {"max_position_embeddings": size} if modality == "text" else {"image_size": size}
-    if name == "LION":
+    if name in ("LION", DELTA):
+        options |= {"mixer_type": "delta"} if name == DELTA else {}
         config = lion_preset(f"lion-{modality}-base", **options)
     else:
         mixer_type = {"LIT": "lit", "D": "decay", "S": "selective"}[name.removeprefix("LION-")]
@@ -159,7 +160,7 @@ def names(modality: str, device: str = "cpu") -> list[str]:
     if modality in GROUPS:
         return [f"{name} {modality}" for name in GROUPS[modality]]
     hybrid = [BASE[1]] if modality == "text" else []
-    lions = [f"{lion} {modality}" for lion in LIONS]
+    lions = [f"{lion} {modality}" for lion in (*LIONS, DELTA)]
     found = [name for name, peer in LINEARIZED.items() if peer in PEERS[modality] and device != "cpu"]
     return PEERS[modality] + hybrid + lions + found
 
@@ -255,7 +256,8 @@ def main(args: list[str] | None = None) -> None:
         together = [[chosen[0], name] for name in chosen[1:]] if on_gpu else [chosen] * bool(chosen)
         jobs += itertools.product([modality], sizes, args.modes, together)
     if on_gpu:  # both modalities of a mixer in turn, so that a deadline leaves some of each
-        jobs.sort(key=lambda job: (job[-1][-1] in LINEARIZED, job[-1][-1].split()[0]))
+        last = (*LINEARIZED, *(f"{DELTA} {modality}" for modality in lengths))
+        jobs.sort(key=lambda job: (job[-1][-1] in last, job[-1][-1].split()[0]))
     for modality, size, mode, chosen in jobs:
         if time.monotonic() > args.deadline:
             return

@@ -284,6 +284,12 @@ class ConfigChecks(ConfigPart):
                     f"{' or '.join(map(repr, possible))}{also}."
                 )
 
+    def validate_ranges(self):
+        for name, (low, high) in find_mixer(self.mixer_type).ranges.items():
+            value = getattr(self, name)
+            if self.has_linear_layers and not (isinstance(value, int | float) and low < value <= high):
+                raise ValueError(f"`{name}` is {value!r}; give a number above {low}, at most {high}.")
+
     def validate_activation(self):
         if self.hidden_act not in ACT2FN:
             raise ValueError(f"`hidden_act` is {self.hidden_act!r}; give one of {', '.join(sorted(ACT2FN))}.")

@@ -24,6 +24,7 @@ class MixerTraits:
     fields: dict[str, Any] = field(default_factory=dict)
     defaults: dict[str, Any] = field(default_factory=dict)
     choices: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
 class FeatureMap(NamedTuple):
@@ -59,6 +60,7 @@ MIXERS: dict[str, Any] = {
         fields={"largest_beta": 1.0},
         defaults={"feature_map": "silu", "normalization": "rms"},
         choices={"normalization": ("rms", "none"), "head_directions": ("alternate",)},
+        ranges={"largest_beta": (0, 2)},
     ),
     "softmax": MixerTraits(is_softmax=True, has_rotary_positions=True),
     "luna": MixerTraits(is_softmax=True, has_memory=True),

@@ -7,6 +7,9 @@ PUBLISHED_LIONS = ("LION-LIT", "LION-D", "LION-S")
 LIONS = ("LION", *PUBLISHED_LIONS)  # the first is LION as recommended
 
 
+DELTA = "LION-Delta"  # the recommended model with `mixer_type="delta"`
+
+
 # The published ModernBERT, and with linear layers for those that see all tokens; in 22 layers or a period of three.
 BASE = ("ModernBERT-base", "ModernBERT-base, linear")
 
@@ -39,7 +42,7 @@ COLORS = {
     "LION-LIT": "#e07b28",
     "LION-D": "#2f8f4e",
     "LION-S": "#2563a8",
-    "LION-Delta": "#7a3fa0",
+    DELTA: "#7a3fa0",
     "LION-D♮": "#86c79a",
     "LION-S♮": "#7fb2e5",
     "Luna": "#c9a227",

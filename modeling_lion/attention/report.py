@@ -43,8 +43,8 @@ def attention_report(model: PreTrainedModel, tokens: list[int], **inputs: Tensor
     if not linear:
         raise ValueError(
             f"`mixer_type` is {model.config.mixer_type!r}, and `layer_types` {model.config.layer_types}: only "
-            "linear attention that `lion_attention` computes has a decay mask to report; softmax gives its weights "
-            "with output_attentions=True."
+            "linear attention that `lion_attention` computes has a decay mask to report; softmax and the delta rule "
+            "give their weights with output_attentions=True."
         )
     reports = dict.fromkeys(layers)
     hook = partial(report_layer, tokens=tokens, reports=reports)

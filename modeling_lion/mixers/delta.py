@@ -21,9 +21,13 @@ LEAST_LENGTH = 1e-3
 
 
 def plain_unit_length(x: Tensor) -> Tensor:
-    """x / √(‖x‖² + 1e-6) over the last dimension, computed in the accumulation dtype."""
+    """
+    x / √(‖x‖² + 1e-6) over the last dimension, computed in the accumulation dtype. In 16 bits it is shorter by the
+    most that rounding can add, since states would grow under keys longer than 1.
+    """
     wide = x.to(accumulation_dtype(x.dtype))
-    return (wide * (wide.square().sum(-1, keepdim=True) + LEAST_LENGTH**2).rsqrt()).to(x.dtype)
+    longest = 1.0 if wide.dtype == x.dtype else 1 - torch.finfo(x.dtype).eps / 2
+    return (wide * (longest * (wide.square().sum(-1, keepdim=True) + LEAST_LENGTH**2).rsqrt())).to(x.dtype)
 
 
 def unit_length(x: Tensor, given: Tensor | None = None) -> Tensor:
@@ -117,12 +121,11 @@ class DeltaMixer(SelectiveMixer):
     fields = {"largest_beta": 1.0}
     defaults = {"feature_map": "silu", "normalization": "rms"}
     choices = {"normalization": ("rms", "none"), "head_directions": ("alternate",)}
+    ranges = {"largest_beta": (0, 2)}
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
         self.largest_beta = config.largest_beta
-        if not 0 < self.largest_beta <= 2:
-            raise ValueError(f"`largest_beta` is {self.largest_beta}; give a number above 0, at most 2.")
         # "decay" in its name keeps it in float32.
         self.decay_beta: nn.Module = WriteGate(config.hidden_size, config.num_scans * config.num_attention_heads)
 

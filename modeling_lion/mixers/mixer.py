@@ -73,6 +73,7 @@ class Mixer(nn.Module):
         fields: fields of `LionConfig` that only this mixer has, with default values that JSON can hold.
         defaults: default values of other fields that are `None` until a configuration is made.
         choices: for fields of `LionConfig`, the values that this mixer supports.
+        ranges: for fields that are numbers, what they must be above, and at most.
         projections: the names of the linear layers that `Mixer` makes, from `hidden_size` to `hidden_size`.
         forms: functions that compute attention, by their name in `attn_implementation`: "parallel", "chunk",
             "rnn", and "eager" for a function that returns weights. The name "auto" is always allowed: it is the entry
@@ -110,6 +111,7 @@ class Mixer(nn.Module):
     fields: dict[str, Any] = {}
     defaults: dict[str, Any] = {}
     choices: dict[str, tuple[str, ...]] = {}
+    ranges: dict[str, tuple[float, float]] = {}
     projections: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
     forms: dict[str, Callable] = {}
     needs: tuple[str, ...] | None = None

@@ -115,7 +115,7 @@ def test_models_beside_their_softmax_peers(bench, monkeypatch, tmp_path):
     expected = {("BERT", 128): 1, ("ViT", 224): 1, ("ModernBERT", 128): 1.5, ("ModernBERT-base", 128): 1.5}
     expected[("ModernBERT-base, linear", 128)] = 1.5
     expected |= {("BERT, linear", 128): 1.5, ("ViT, linear", 224): 0.75}
-    for mixer in ("LION", *MIXERS):
+    for mixer in ("LION", "LION-Delta", *MIXERS):
         expected |= {(mixer, 224): 0.75, (mixer, 128): 1.5}
     assert ratios == expected
     assert [row["model"] for row in rows[:4]] == ["BERT", "LION", "ViT", "LION"]

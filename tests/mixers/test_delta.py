@@ -1,6 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """The mixer "delta" (SPEC §14): what it computes in a model, what its configuration takes, and its parts."""
 
+from functools import partial
+
 import pytest
 import torch
 from conftest import TINY, TINY_IMAGE
@@ -10,6 +12,8 @@ from torch.nn import functional as F
 
 from configuration_lion import LionConfig, lion_preset
 from modeling_lion import LionModel
+from modeling_lion.attention.decay_mask import NO_DECAY
+from modeling_lion.attention.delta import delta_attention
 from modeling_lion.mixers.delta import plain_unit_length, unit_length
 from modeling_lion.sequence.layout import Layout
 from modeling_lion.sequence.scans import ImageLayout, scan_orders
@@ -98,10 +102,10 @@ def test_what_it_does_not_have_is_refused(fields, message):
         LionConfig(**TINY | {"mixer_type": "delta"} | fields)
 
 
-@pytest.mark.parametrize("largest", [0, -1, 2.1, float("nan")])
+@pytest.mark.parametrize("largest", [0, -1, 2.1, float("nan"), "2", None])
 def test_beta_is_at_most_2(largest):
-    with pytest.raises(ValueError, match="`largest_beta` is .*; give a number above 0, at most 2"):
-        LionModel(LionConfig(**TINY, mixer_type="delta", largest_beta=largest))
+    with pytest.raises(StrictDataclassError, match="`largest_beta` is .*; give a number above 0, at most 2"):
+        LionConfig(**TINY, mixer_type="delta", largest_beta=largest)
 
 
 def test_softmax_layers_do_not_ask_for_its_fields():
@@ -124,3 +128,18 @@ def test_length_1(equal):
         wide = 1000 * torch.randn(7, 8)
         error = unit_length(wide.to(dtype)).double() - F.normalize(wide.to(dtype).double(), dim=-1)
         assert error.abs().max() <= torch.finfo(dtype).eps
+        assert unit_length(torch.randn(2000, 32).to(dtype)).double().norm(dim=-1).max() <= 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_states_do_not_grow_in_half_precision(dtype):
+    """One key again and again, with β = 2: it reflects the state, and a key longer than 1 would stretch it."""
+    torch.manual_seed(0)
+    keys = unit_length(torch.randn(2000, 64).to(dtype))
+    key = keys[keys.double().norm(dim=-1).argmax()].expand(1, 2, 4096, 64)
+    value, beta = torch.randn(1, 2, 4096, 64).to(dtype), torch.full((1, 2, 4096), 2.0)
+    rule = partial(delta_attention, normalization="none")
+    found = rule(key, key, value, NO_DECAY, beta)[0].double()
+    exact = F.normalize(key.double(), dim=-1)
+    expected = rule(exact, exact, value.double(), NO_DECAY, beta)[0]
+    assert found.norm() < 1.1 * expected.norm()

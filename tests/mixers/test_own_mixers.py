@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Two mixers that the package does not have, in files of their own (benchmarks/peers/gla.py and neighbours.py): each gets
-what docs/concepts/architecture.md promises for what it brings, and a refusal for the rest.
+Three mixers in files of their own (benchmarks/peers: gla.py, neighbours.py and corrected.py): each gets what
+docs/concepts/architecture.md promises for what it brings, and a refusal for the rest.
 """
 
 import os
@@ -18,7 +18,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, BertConfig, BertModel
 from transformers import initialization as init
 
-from modeling_lion import LionConfig, LionModel, linearize, register_mixer
+from modeling_lion import LionConfig, LionModel, linearize, register_feature_map, register_mixer
 from modeling_lion.mixers.linear import LinearMixer
 from modeling_lion.mixers.mixer import Mixer
 from modeling_lion.mixers.selective import SelectiveMixer
@@ -26,8 +26,9 @@ from modeling_lion.mixers.selective import SelectiveMixer
 
 ROOT = Path(__file__).parents[2]
 TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 40}
-CLASSES = {"gla": "GlaMixer", "neighbours": "NeighboursMixer"}
-NAMES = pytest.mark.parametrize("name", CLASSES)
+CLASSES = {"gla": "GlaMixer", "neighbours": "NeighboursMixer", "corrected": "CorrectedMixer"}
+ALL = pytest.mark.parametrize("name", CLASSES)
+NAMES = pytest.mark.parametrize("name", ["gla", "neighbours"])  # no linear mixers
 IDS = torch.arange(60).view(2, 30) % 40
 # One row with padding at the end, one with padding everywhere.
 MASK = torch.arange(30) < torch.tensor([[21], [30]])
@@ -39,6 +40,7 @@ def outside(forgets_mixers):
     """The mixers of both files are known in a test, and forgotten after it."""
     for name, class_name in CLASSES.items():
         register_mixer(getattr(import_module(f"peers.{name}"), class_name))
+    register_feature_map(import_module("peers.corrected").unit_silu, is_positive=False)
 
 
 def make_model(name: str, **fields) -> LionModel:
@@ -51,6 +53,20 @@ def mixed_by_definition(name: str, mixer: Mixer, states: torch.Tensor) -> torch.
     length = len(states)
     if name == "neighbours":
         return torch.stack([states[max(0, i - 3) : i + 4].mean(0) for i in range(length)])
+    if name == "corrected":
+        query, key, value, decays, beta = mixer(states[None], make_layout()).inputs
+        heads = []
+        for h, (q, k, v, decay, write) in enumerate(
+            zip(query[0], key[0], value[0], decays.forward[0].exp(), beta[0], strict=True)
+        ):
+            state, rows = torch.zeros(k.shape[1], v.shape[1], dtype=v.dtype), {}
+            for i in range(length) if h % 2 == 0 else reversed(range(length)):
+                state = decay[i] * state
+                state = state + write[i] * torch.outer(k[i], v[i] - k[i] @ state)
+                rows[i] = q[i] @ state
+            heads.append(torch.stack([rows[i] for i in range(length)]))
+        y = torch.stack(heads, 1)
+        return (y / (y.square().mean(-1, keepdim=True) + 1e-5).sqrt()).flatten(1)
     query, key, value, log_decay = (x[0] for x in mixer.inputs(states[None]))  # (heads, length, head_dim)
     decay, rows = log_decay.exp(), []
     forward = torch.arange(len(query)) < len(query) // 2  # which heads read forward
@@ -64,7 +80,7 @@ def mixed_by_definition(name: str, mixer: Mixer, states: torch.Tensor) -> torch.
     return torch.stack(rows) * torch.nn.functional.silu(mixer.gate_proj(states))
 
 
-@NAMES
+@ALL
 def test_padded_and_packed_tokens_are_mixed_as_defined(name, equal):
     """Each sequence as if it were alone, wherever its tokens are, in every form."""
     model = make_model(name, num_hidden_layers=1)
@@ -81,10 +97,10 @@ def test_padded_and_packed_tokens_are_mixed_as_defined(name, equal):
             for row, found in enumerate(mixed):
                 chosen = slice(None) if real is None else real[row]
                 equal(found[chosen], mixed_by_definition(name, layer.mixer, states[row, chosen]), kernel)
-        assert (outputs[0][~MASK] == 0).all()
+        assert name == "corrected" or (outputs[0][~MASK] == 0).all()
 
 
-@NAMES
+@ALL
 @pytest.mark.parametrize("layer_types", [None, ["linear_attention", "sliding_attention"]], ids=["alone", "hybrid"])
 def test_a_padded_batch_equals_its_rows_alone(name, layer_types, equal):
     model = make_model(name, layer_types=layer_types)
@@ -169,6 +185,26 @@ def test_what_a_mixer_does_not_bring_is_refused(name):
     with pytest.raises(ValueError, match="computes the sequences of a batch one by one, which a graph"):
         torch.export.export(model, (IDS, MASK.long()))
     torch.testing.assert_close(torch.export.export(model, (IDS,)).module()(IDS)[0], model(IDS)[0])
+
+
+def test_an_operator_of_its_own_is_not_extended_beyond_a_segment():
+    """A linear mixer with other `forms` than LION's inherits neither its border states nor its scans."""
+    model = make_model("corrected")
+    assert model.config.head_directions == "alternate" and model.config.position_embedding_type == "none"
+    with pytest.raises(ValueError, match="some layers see all tokens at once .`mixer_type` is 'corrected'"):
+        model.encode_long(IDS)
+    with pytest.raises(ValueError, match="The mixer 'corrected' has no attention weights"):
+        model(IDS, output_attentions=True)
+    with pytest.raises(ValueError, match="only linear attention that `lion_attention` computes has a decay mask"):
+        model.attention_report([0], input_ids=IDS)
+    with pytest.raises(ValueError, match="some layers need more .`mixer_type` is 'corrected'"):
+        model.set_sequence_parallel(object())
+    with pytest.raises(ValueError, match="`mixer` is 'corrected': "):
+        linearize(BertModel(BertConfig(**TINY)), mixer="corrected")
+    with pytest.raises(StrictDataclassError, match="'snake' with `mixer_type` 'corrected'"):
+        LionConfig(modality="image", mixer_type="corrected", patch_order="snake", **TINY)
+    exported = torch.export.export(model, (IDS, MASK.long())).module()(IDS, MASK.long())[0]
+    torch.testing.assert_close(exported[MASK], model(IDS, MASK.long())[0][MASK])
 
 
 def test_a_mixer_that_brings_nothing():
@@ -265,7 +301,7 @@ def with_gate(self, config, layer_idx=0):
     self.gate = StartsAtThree(config.hidden_size, config.hidden_size)
 
 
-@NAMES
+@ALL
 def test_saved_with_its_file(name, tmp_path, equal):
     fields = {"neighbours": 2} if name == "neighbours" else {}
     model = make_model(name, **fields)
@@ -295,15 +331,16 @@ for name, right in expected.items():
         assert config.has_decays and config.position_embedding_type == "none"
         model = transformers.AutoModel.from_pretrained(source, trust_remote_code=True).eval()
         assert torch.equal(model(ids, mask)[0], right), (name, source)
-        found = model.encode_long(ids, mask, segment_length=7, show_progress=False)[0]
-        torch.testing.assert_close(found[mask], right[mask])
+        if name != "corrected":
+            found = model.encode_long(ids, mask, segment_length=7, show_progress=False)[0]
+            torch.testing.assert_close(found[mask], right[mask])
         model.save_pretrained(f"again_{name}")
 """
     run_without_package(code, tmp_path)
 
 
 @pytest.mark.slow
-@NAMES
+@ALL
 def test_the_promised_tests_pass(name):
     """`pytest -p FILE tests/model -k NAME`, which the page advises."""
     folders = os.pathsep.join(filter(None, [str(ROOT / "benchmarks" / "peers"), os.environ.get("PYTHONPATH")]))
