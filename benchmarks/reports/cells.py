@@ -5,7 +5,7 @@ import math
 import statistics
 from collections.abc import Iterable
 
-from reports.names import COLORS, NOTE
+from reports.names import COLORS, NOTE, add_color
 
 
 WIDE = 20  # points of accuracy: a standard deviation above it hides that seeds are of two kinds
@@ -105,7 +105,9 @@ def footnote(figure, rows: list[dict], text: str) -> None:
     figure.supxlabel(f"{' and '.join(of)}; {text}", x=0.995, ha="right", fontsize=8, color=NOTE)
 
 
-def in_order(models) -> list[str]:
-    """In the order of the palette."""
-    models = set(models)
+def in_order(models: Iterable[str]) -> list[str]:
+    """In the order of the palette, to which models of one's own come."""
+    models = list(models)
+    for name in models:
+        add_color(name)
     return [name for name in COLORS if name in models]

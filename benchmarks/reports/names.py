@@ -49,3 +49,11 @@ COLORS = {
     "two Mamba-2": "#c43c3c",
     "Vim": "#d977a8",
 }
+# Of mixers of one's own, in turn: far from all others, and dark enough for a white page.
+OWN_COLORS = ("#f000f0", "#00b000", "#0000f0", "#f00000", "#500030", "#0050f0")
+
+
+def add_color(name: str) -> None:
+    """Give a model that has no colour the next one of `OWN_COLORS`."""
+    used = [color for color in COLORS.values() if color in OWN_COLORS]
+    COLORS.setdefault(name, OWN_COLORS[len(used) % len(OWN_COLORS)])
