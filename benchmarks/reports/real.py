@@ -7,7 +7,7 @@ from itertools import combinations
 
 from reports.cells import about_cells, footnote, in_order, markdown_table, of_last_choice, panel, score_cell
 from reports.names import COLORS
-from reports.paired import Scores, cell, differ, edges, note
+from reports.paired import Scores, cell, differ, edges, note, without_reference
 from reports.registry import Read, picture, table
 from reports.search import STAGES
 
@@ -95,7 +95,8 @@ def score_tables(
             for title, ours in ({} if tables else of).items()
             if (order := in_published_order(scores.get(ours, {}), {x: row[title] for x, row in theirs.items()}))
         ]
-        about = "" if tables else note(scores, reference, any(any(x.values()) for x in marks.values()))
+        about = without_reference(scores, reference)
+        about = about if tables else note(scores, reference, any(any(x.values()) for x in marks.values()))
         tables += [f"{STAGE_TITLES[stage]}:", markdown_table(header, list(lines.values())), *[about] * bool(about)]
         if orders:
             tables.append(
@@ -220,7 +221,9 @@ def longer(read: Read) -> str:
         same = {x: {seed: before[x][seed] for seed in scores[x] if seed in before.get(x, {})} for x in scores}
         columns |= {title: same, f"{LONGER}, {title}": scores}
     names = in_order(dict.fromkeys(name for scores in columns.values() for name in scores))
-    lines = [[name, *(score_cell(x[name].values()) if x.get(name) else "" for x in columns.values())] for name in names]
+    lines = [
+        [name, *(score_cell(x[name].values()) if x.get(name) else "" for x in columns.values())] for name in names
+    ]
     note = about_cells(scores.values() for of in columns.values() for scores in of.values())
     return f"{markdown_table(['', *columns], lines)}\n\n{note}." if columns else ""
 

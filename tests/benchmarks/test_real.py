@@ -212,15 +212,16 @@ def test_texts_are_a_search_that_goes_on(text, no_pictures, tmp_path, monkeypatc
         expected = {x: n for x, n in stages.items() if (name, x) != ("softmax", "equal time")} | {"trial": trials}
         assert {x: found.count(x) for x in found} == expected
     assert {row["metric"] for row in rows} == {"accuracy", "f1_micro"}
-    models = [path.name for path in (tmp_path / "data" / "models" / "quick" / "mlm").iterdir()]
-    assert len(models) == 8 + 11 and not list((tmp_path / "data" / "models" / "quick" / "facets").iterdir())
+    folder = tmp_path / "cache" / "models" / "quick"
+    models = [path.name for path in (folder / "mlm").iterdir()]
+    assert len(models) == 8 + 11 and not list((folder / "facets").iterdir())
     # Without the last rows and the language model that they start from, the same comes out again.
     table = tmp_path / "real_text.csv"
     lines = table.read_text(encoding="utf-8").splitlines(keepends=True)
     table.write_text("".join(lines[:-1]), encoding="utf-8")
     last = rows[-1]
-    folder = next(x for x in models if x.startswith("two_Mamba-2-equal_time") and x.endswith(str(last["seed"])))
-    weights = tmp_path / "data" / "models" / "quick" / "mlm" / folder / "model.safetensors"
+    name = next(x for x in models if x.startswith("two_Mamba-2-equal_time") and x.endswith(str(last["seed"])))
+    weights = folder / "mlm" / name / "model.safetensors"
     before = weights.read_bytes()
     (weights.parent / "test" / text.RESULTS_OF_RUN).unlink()
     weights.unlink()
