@@ -265,7 +265,7 @@ def main(args: list[str] | None = None) -> None:
     contestants = chosen_contestants(parser, args, list(CONTESTANTS))
     tasks = chosen_tasks(parser, args, SCALES)
     experiments = SCALES[args.scale]
-    folder = quick_texts(args.data / "quick") if args.scale == "quick" else prepare(args.data, args.archives)
+    folder = quick_texts(args.cache_dir / "texts") if args.scale == "quick" else prepare(args.data, args.archives)
     mlm = TextSearch("mlm", experiments["mlm"], folder, args)
     for task in tasks:
         search = mlm if task == "mlm" else TextSearch(task, experiments[task], folder, args, mlm)

@@ -19,7 +19,7 @@ from bench_search import STAGES, Search, search_arguments
 from measure import RESULTS, read_rows, torch_threads
 from peers.trials import AS_PUBLISHED, SEEDS
 from reports.real import LONGER, base_of, has_same_time
-from trainings import MODELS, ROOT, Experiment, add_mixers, count, is_ours, last_layer_full, make_config
+from trainings import MODELS, Experiment, add_mixers, count, is_ours, last_layer_full, make_config
 
 
 NAMED = (*MODELS,)  # without mixers of one's own, which come later
@@ -154,7 +154,11 @@ def rate_arguments(
         metavar="FILE",
         help="files that register mixers (`modeling_lion.register_mixer`), each of which is a contestant, too",
     )
-    parser.add_argument("--data", type=Path, default=ROOT / "outputs" / "real", help="folder of tasks/real_data.py")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        help="folder of tasks/real_data.py; not given: outputs/real, or `data` in a folder of your own",
+    )
     parser.add_argument(
         "--archives", type=Path, help="files that were fetched before; not given: in the data's folder"
     )

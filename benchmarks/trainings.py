@@ -23,7 +23,6 @@ from measure import RESULTS, read_rows
 from peers import gla, hydra, listed_decays, neighbours  # noqa: F401 (which register mixers)
 from peers.auto_classes import peer_class
 from peers.mamba import MAMBA_PEERS, BidirectionalMamba
-from reports.names import add_color
 from tasks.generated import NO_LABEL, PAD_ID, TASKS, load_task
 from training_lion.scripts.training import accuracy
 from transformers import Trainer, TrainingArguments, set_seed
@@ -35,6 +34,7 @@ from modeling_lion.mixers.import_mixers import import_mixers
 
 ROOT = Path(__file__).parents[1]
 CACHE_DIR = ROOT / "outputs" / "trainings_cache"  # of prepared data
+REAL_DATA = ROOT / "outputs" / "real"  # of tasks/real_data.py
 RECOMMENDED = {name: getattr(LionConfig(), name) for name in published_fields("text") if name != "intermediate_size"}
 ROTARY = {"rope_type": "default", "rope_theta": 10000.0}
 MODELS = {
@@ -187,7 +187,6 @@ def add_mixers(files: Iterable[str]) -> list[str]:
     names = import_mixers(files)
     for name in names:
         MODELS[name] = {"mixer_type": name}
-        add_color(name)
     return names
 
 
@@ -359,7 +358,8 @@ def divided(stages: tuple[Experiment, ...], steps: int | None, times: int) -> tu
 class TrainingParser(argparse.ArgumentParser):
     """
     The arguments of a benchmark of trainings, of which a file (`--config`) may have some. Namespaces have `command`,
-    the command line, and `cache_dir`, which lies in an output folder of one's own.
+    the command line. What is written lies in an output folder of one's own: `cache_dir`, and `data` unless
+    `REAL_DATA` is there.
     """
 
     def parse_args(self, args=None, namespace=None):
@@ -367,6 +367,9 @@ class TrainingParser(argparse.ArgumentParser):
         parsed.command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *self.command_line(args)])
         if parsed.cache_dir is None:
             parsed.cache_dir = CACHE_DIR if is_ours(parsed.output_dir) else parsed.output_dir / "cache"
+        if "data" in parsed and parsed.data is None:
+            is_shared = is_ours(parsed.output_dir) or REAL_DATA.is_dir()
+            parsed.data = REAL_DATA if is_shared else parsed.output_dir / "data"
         return parsed
 
     @staticmethod

@@ -5,7 +5,7 @@ import math
 import statistics
 from collections.abc import Iterable
 
-from reports.names import COLORS, NOTE, add_color
+from reports.names import COLORS, NOTE
 
 
 WIDE = 20  # points of accuracy: a standard deviation above it hides that seeds are of two kinds
@@ -106,8 +106,6 @@ def footnote(figure, rows: list[dict], text: str) -> None:
 
 
 def in_order(models: Iterable[str]) -> list[str]:
-    """In the order of the palette, to which models of one's own come."""
-    models = list(models)
-    for name in models:
-        add_color(name)
-    return [name for name in COLORS if name in models]
+    """In the order of the palette, with models of one's own behind it."""
+    models = dict.fromkeys(models)
+    return [*(name for name in COLORS if name in models), *(name for name in models if name not in COLORS)]

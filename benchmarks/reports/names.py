@@ -1,6 +1,10 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Names of the models that benchmarks compare, and their colours."""
 
+from collections.abc import Iterable
+from itertools import cycle
+
+
 PUBLISHED_LIONS = ("LION-LIT", "LION-D", "LION-S")
 
 
@@ -53,7 +57,7 @@ COLORS = {
 OWN_COLORS = ("#f000f0", "#00b000", "#0000f0", "#f00000", "#500030", "#0050f0")
 
 
-def add_color(name: str) -> None:
-    """Give a model that has no colour the next one of `OWN_COLORS`."""
-    used = [color for color in COLORS.values() if color in OWN_COLORS]
-    COLORS.setdefault(name, OWN_COLORS[len(used) % len(OWN_COLORS)])
+def colors_of(models: Iterable[str]) -> dict[str, str]:
+    """The colour of each model of a picture; those of one's own take turns."""
+    own = cycle(OWN_COLORS)
+    return {name: COLORS.get(name) or next(own) for name in models}

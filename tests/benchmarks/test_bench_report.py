@@ -235,19 +235,33 @@ def lab(color: str) -> tuple[float, ...]:
     return 116 * y - 16, 500 * (x - y), 200 * (y - z)
 
 
-def test_colours_of_ones_own_mixers_are_seen_and_told_apart(forget_mixers):
+def test_colours_of_ones_own_mixers_are_seen_and_told_apart():
     names, length = (importlib.import_module(f"reports.{x}") for x in ("names", "length"))
-    cells = importlib.import_module("reports.cells")
     named = {*names.COLORS.values(), *length.VARIANTS.values(), names.NOTE}
-    own = [f"own {n}" for n in range(len(names.OWN_COLORS))]
-    assert cells.in_order([*own, "softmax"]) == ["softmax", *own]  # also if nobody has given the file of a mixer
-    colors = [names.COLORS[name] for name in own]
+    own = [f"own {n}" for n in range(len(names.OWN_COLORS) + 1)]
+    found = names.colors_of(importlib.import_module("reports.cells").in_order([*own, "softmax"]))
+    assert [*found] == ["softmax", *own] and found["softmax"] == names.COLORS["softmax"]
+    assert found[own[0]] == found[own[-1]]  # they take turns
+    colors = [found[name] for name in own[:-1]]
     for n, color in enumerate(colors):
         assert min(math.dist(lab(color), lab(x)) for x in named | {*colors[:n]}) > 35
         red, green, blue = luminances(color)
         assert 1.05 / (0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05) > 2.6  # contrast with white
-    names.add_color("one more")
-    assert names.COLORS["one more"] == colors[0]
+
+
+def test_ones_own_mixer_is_in_the_picture(report):
+    """Also if the file of the mixer was not given, as report.py is not."""
+    row = {"scale": "cpu", "task": "7x7", "trial": 0, "stage": "equal steps", "seed": 1, "test_accuracy": 0.5}
+    row |= {"ratio": 1.0, "threads": 1, "cpu": "a CPU", "capability": "AVX2"}
+    rows = [row | {"contestant": name} for name in ("a mixer", "softmax", "another")]
+    read = lambda name, **values: rows if name in ("real_images", "real_images_speed") else []
+    plt = importlib.import_module("training_lion.scripts.pictures").plt
+    figure = report.PICTURES["scores_by_time"](read, plt)
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["softmax", "a mixer", "another"]
+    points = {container[0].get_color() for container in figure.axes[0].containers}
+    plt.close(figure)
+    assert len(points) == 3
 
 
 def test_own_pictures_are_pdf_too(report, tmp_path, monkeypatch):

@@ -94,6 +94,17 @@ def test_what_is_prepared_lies_in_a_folder_of_ones_own(parser, trainings, tmp_pa
     assert parser.parse_args(["--output_dir", str(tmp_path), "--cache_dir", "c"]).cache_dir == Path("c")
 
 
+def test_what_is_fetched_lies_there_unless_it_is_shared(parser, trainings, tmp_path, monkeypatch):
+    parser.add_argument("--data", type=Path)
+    own = ["--output_dir", str(tmp_path / "own")]
+    monkeypatch.setattr(trainings, "REAL_DATA", tmp_path / "real")
+    assert parser.parse_args([]).data == tmp_path / "real"
+    assert parser.parse_args(own).data == tmp_path / "own" / "data"
+    assert parser.parse_args([*own, "--data", "d"]).data == Path("d")
+    (tmp_path / "real").mkdir()
+    assert parser.parse_args(own).data == tmp_path / "real"
+
+
 def test_mixers_and_settings_of_a_file(recall, trainings, tmp_path, own_mixer):
     path = tmp_path / "run.yaml"
     options = {"mixers": [str(own_mixer)], "set": ["conv_kernel=3", "steps=2"], "output_dir": str(tmp_path / "out")}
