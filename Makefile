@@ -46,10 +46,12 @@ bench-gpu: $(VENV)/installed
 # Trainings into the tables of docs/benchmarks/recall.md: recall, longer texts, the same search for LION and its peers, and
 # names in code. It goes on where it was stopped. SCALE=gpu is larger; PART=recall, length, search or bindings is one of them,
 # and PART=images or text has real data, which is fetched (docs/benchmarks/real.md), PART=lra tasks after the Long Range Arena.
-# OUT=FOLDER begins tables of your own.
+# OUT=FOLDER begins tables of your own, and has them as LaTeX, too, the pictures as PDF and a manifest of their source; without
+# it, the repository's tables and pages are written, and none of these. ARGS="--steps 400 --seeds 1 2" are further options
+# of the scripts.
 results: $(VENV)/installed
 	for part in $(or $(PART),recall length search bindings); do \
-		$(BIN)/python benchmarks/bench_$$part.py --scale $(or $(SCALE),cpu) $(if $(OUT),--output_dir $(OUT)) || exit 1; \
+		$(BIN)/python benchmarks/bench_$$part.py --scale $(or $(SCALE),cpu) $(if $(OUT),--output_dir $(OUT)) $(ARGS) || exit 1; \
 	done
 
 # transformers' own tests of models, on every mixer, kernel and recommended preset: seven minutes.

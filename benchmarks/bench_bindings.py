@@ -4,6 +4,7 @@ Names in code: which encoders know what a name refers to when its binding stands
 
     python benchmarks/bench_bindings.py                  # two hours of a CPU core; goes on where it was stopped
     python benchmarks/bench_bindings.py --models "windows alone" LION --seeds 0 --times 10
+    python benchmarks/bench_bindings.py --steps 80 --output_dir outputs/mine    # of both stages together
     python benchmarks/bench_bindings.py --quick          # a few steps, to see that it runs
 
 Each name in a Python file is an imported module, an imported name, a function, a class, a global, a parameter, a
@@ -36,7 +37,7 @@ from bench_length import MODELS as OF_LENGTH
 from bench_length import WINDOW, quiet
 from datasets import Dataset, DatasetDict, load_from_disk
 from measure import append_rows, in_new_process, peak_memory, torch_threads
-from report import write_pages
+from report import run_of, write_pages
 from reports.bindings import ALL, NAME_ALONE
 from retrieval_lion.documents import files_of_package, read_text
 from run_token_classification import encode_words
@@ -51,9 +52,11 @@ from trainings import (
     Experiment,
     accuracy,
     comparison_arguments,
+    divided,
     is_measured,
     make_trainer,
     pad_with_labels,
+    reporting,
     run_mlm,
     sizes,
     start,
@@ -154,8 +157,9 @@ class Bindings:
     texts: Texts
     stages: tuple[Experiment, ...]
 
-    def longer(self, times: int) -> "Bindings":
-        return replace(self, stages=tuple(replace(stage, steps=times * stage.steps) for stage in self.stages))
+    def trained_for(self, steps: int | None, times: int) -> "Bindings":
+        """With other steps of all stages together (`divided`)."""
+        return replace(self, stages=divided(self.stages, steps, times))
 
     def settings(self) -> str:
         texts = f"files={self.texts.files} vocab_size={self.texts.vocab_size}"
@@ -311,8 +315,8 @@ def score(dataset: Dataset, answers: list[np.ndarray]) -> list[dict]:
     return rows
 
 
-def train_and_test(name: str, seed: int, bindings: Bindings, cache_dir: Path) -> list[dict]:
-    """Rows of a model."""
+def train_and_test(name: str, seed: int, bindings: Bindings, cache_dir: Path, report: dict) -> list[dict]:
+    """Rows of a model; `report` has arguments of `reporting`."""
     reader, texts = MODELS[name], load_texts(bindings.texts, cache_dir)
     layers = bindings.stages[-1].config["num_hidden_layers"]
     experiments = [replace(stage, variant=reader.fields(layers)) for stage in bindings.stages]
@@ -326,7 +330,7 @@ def train_and_test(name: str, seed: int, bindings: Bindings, cache_dir: Path) ->
     model = start(reader.base, seed, experiments[-1], data[-1])
     before, begin = peak_memory(), time.process_time()
     for stage, of_stage in zip(experiments, data, strict=True):
-        trainer, columns = make_trainer(model, seed, stage, of_stage, cache_dir, disable_tqdm=True)
+        trainer, columns = make_trainer(model, seed, stage, of_stage, cache_dir, disable_tqdm=True, **report)
         quiet(trainer).train()
     trained = time.process_time()
     about = {"parameters": model.num_parameters(), "train_cpu_seconds": trained - begin}
@@ -351,7 +355,7 @@ def main(args: list[str] | None = None) -> None:
     path = args.output_dir / "bindings.csv"
     with torch_threads(args.threads):
         for task in args.tasks:
-            bindings = SCALES[args.scale][task].longer(args.times)
+            bindings = SCALES[args.scale][task].trained_for(args.steps, args.times)
             for seed, name in [(None, NAME_ALONE), *product(args.seeds, args.models)]:
                 case = {"scale": args.scale, "tokens": bindings.texts.length, "model": name, "times": args.times}
                 case["seed"] = seed
@@ -361,11 +365,12 @@ def main(args: list[str] | None = None) -> None:
                 if seed is None:
                     rows = guess(bindings, args.cache_dir)
                 else:
-                    rows = in_new_process(train_and_test, name, seed, bindings, args.cache_dir)
+                    report = reporting(args, task, name, args.times, seed)
+                    rows = in_new_process(train_and_test, name, seed, bindings, args.cache_dir, report)
                 append_rows(path, [case | row | {"settings": bindings.settings()} for row in rows])
                 for row in rows:
                     print(f"    {row['min_distance']}: {row['accuracy']:.3f} of {row['names']}", flush=True)
-    write_pages(args.output_dir, args.scale)
+    write_pages(args.output_dir, args.scale, run_of(args))
 
 
 if __name__ == "__main__":

@@ -20,12 +20,15 @@ Every training is a row of real_images.csv and is not repeated, so that a stoppe
 real_images_speed.csv has the times of a training step beside the Transformer's.
 """
 
+import hashlib
+from dataclasses import replace
+
 import torch
 from bench_search import STAGES
 from datasets import Dataset
 from gpu.fashion import BATCH_SIZE, EPOCHS, HEADS, IMAGES, LAYERS, LEARNING_RATE, WIDTH, augmented, normalized
 from rate_search import RateSearch, chosen_contestants, rate_arguments, run_search
-from report import write_pages
+from report import run_of, write_pages
 from tasks.fashion_mnist import CLASSES, SIDE, load_fashion_mnist
 from tasks.real_data import Archives
 from torch import Tensor
@@ -105,6 +108,14 @@ def load_data(train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], experim
     return Data(LionForImageClassification, config, splits, collate, {"compute_metrics": accuracy}, chance=chance)
 
 
+def digest(*arrays: Tensor) -> str:
+    """Twelve digits that change with any number of the arrays."""
+    found = hashlib.sha256()
+    for x in arrays:
+        found.update(x.numpy().tobytes())
+    return found.hexdigest()[:12]
+
+
 class ImageSearch(RateSearch):
     table = "real_images"
     variants = {"LION-LIT": ("LION-LIT", {"feature_map": "elu"})}  # as published for images (SPEC §1)
@@ -124,10 +135,12 @@ def main(args: list[str] | None = None) -> None:
     else:
         folder = Archives(args.archives or args.data / "archives").fashion_mnist()
         train, test = (load_fashion_mnist(folder, split) for split in ("train", "test"))
+    data = {"data": digest(*train, *test)}
     for task in tasks:
         experiment = SCALES[args.scale][task]
+        experiment = replace(experiment, task=experiment.task | data)
         run_search(ImageSearch(task, experiment, load_data(train, test, experiment), args), contestants, args)
-    write_pages(args.output_dir, args.scale)
+    write_pages(args.output_dir, args.scale, run_of(args))
 
 
 if __name__ == "__main__":

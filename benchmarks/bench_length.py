@@ -4,6 +4,7 @@ Trained on 512 tokens, tested on up to 16,384: which encoders still find what st
 
     python benchmarks/bench_length.py                       # hours of a CPU core; goes on where it was stopped
     python benchmarks/bench_length.py --tasks definitions --models LION "LION, last layer full" --seeds 0
+    python benchmarks/bench_length.py --steps 200 --output_dir outputs/mine    # of both stages together
     python benchmarks/bench_length.py --quick               # a few steps, to see that it runs
 
 `definitions` (tasks/generated/definitions.py): names get values in the first quarter of a text and are asked for in
@@ -22,7 +23,7 @@ from pathlib import Path
 
 import torch
 from measure import append_rows, torch_threads
-from report import write_pages
+from report import run_of, write_pages
 from tasks.generated import TASKS, load_task
 from trainings import (
     AS_RECOMMENDED,
@@ -30,10 +31,12 @@ from trainings import (
     Data,
     Experiment,
     comparison_arguments,
+    divided,
     is_measured,
     last_layer_full,
     load_data,
     make_trainer,
+    reporting,
     sizes,
     start,
     tiny,
@@ -99,9 +102,9 @@ class Length:
     lengths: tuple[int, ...] = LENGTHS
     test_tokens: int = 2**16
 
-    def longer(self, times: int) -> "Length":
-        """With so many times the steps."""
-        return replace(self, stages=tuple(replace(stage, steps=times * stage.steps) for stage in self.stages))
+    def trained_for(self, steps: int | None, times: int) -> "Length":
+        """With other steps of all stages together (`divided`)."""
+        return replace(self, stages=divided(self.stages, steps, times))
 
     def settings(self) -> str:
         return " then ".join(stage.settings() for stage in self.stages) + f" test_tokens={self.test_tokens}"
@@ -160,15 +163,15 @@ def quiet(trainer: Trainer) -> Trainer:
     return trainer
 
 
-def train_and_test(name: str, seed: int, task: str, length: Length, cache_dir: Path) -> list[dict]:
-    """Rows with the accuracy of each length, without and with scaling."""
+def train_and_test(name: str, seed: int, task: str, length: Length, cache_dir: Path, report: dict) -> list[dict]:
+    """Rows with the accuracy of each length, without and with scaling; `report` has arguments of `reporting`."""
     base, fields = MODELS[name]
     stages = [replace(stage, variant=fields(stage.config["num_hidden_layers"])) for stage in length.stages]
     data = [load_data(task, stage, cache_dir) for stage in stages]
     model = start(base, seed, stages[-1], data[-1])
     begin = time.process_time()
     for stage, of_stage in zip(stages, data, strict=True):
-        trainer, columns = make_trainer(model, seed, stage, of_stage, cache_dir, disable_tqdm=True)
+        trainer, columns = make_trainer(model, seed, stage, of_stage, cache_dir, disable_tqdm=True, **report)
         quiet(trainer).train()
     seconds = time.process_time() - begin
     about = {"parameters": model.num_parameters(), "chance": data[-1].chance, "train_cpu_seconds": seconds}
@@ -204,15 +207,16 @@ def main(args: list[str] | None = None) -> None:
     path = args.output_dir / "length.csv"
     with torch_threads(args.threads):
         for task in args.tasks:
-            length = SCALES[args.scale][task].longer(args.times)
+            length = SCALES[args.scale][task].trained_for(args.steps, args.times)
             for seed, name in product(args.seeds, args.models):
                 case = {"scale": args.scale, "task": task, "model": name, "times": args.times, "seed": seed}
                 if is_measured(path, case, length.settings()):
                     continue
                 print(f"{task}, {name}, {args.times} times the steps, seed {seed}", flush=True)
-                rows = train_and_test(name, seed, task, length, args.cache_dir)
+                report = reporting(args, task, name, args.times, seed)
+                rows = train_and_test(name, seed, task, length, args.cache_dir, report)
                 append_rows(path, [case | row | {"settings": length.settings()} for row in rows])
-    write_pages(args.output_dir, args.scale)
+    write_pages(args.output_dir, args.scale, run_of(args))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 from bench_search import STAGES
 from rate_search import RateSearch, chosen_contestants, rate_arguments, run_search
-from report import write_pages
+from report import run_of, write_pages
 from tasks.byte_texts import VOCAB_SIZE, retrieval_splits, text_splits
 from tasks.generated import OF_SEQUENCES, PAD_ID, load_task
 from tasks.real_data import digest, prepare
@@ -118,7 +118,7 @@ def main(args: list[str] | None = None) -> None:
     contestants = chosen_contestants(parser, args, list(CONTESTANTS))
     for task in chosen_tasks(parser, args, SCALES):
         run_search(make_search(task, args), contestants, args)
-    write_pages(args.output_dir, args.scale)
+    write_pages(args.output_dir, args.scale, run_of(args))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ Which models recall a value that was named before, and tell left from right: tas
     python benchmarks/bench_recall.py --set steps=2000               # or trained otherwise
     python benchmarks/bench_recall.py --models LION --set 'layer_types=["linear_attention", "full_attention"]'
     python benchmarks/bench_recall.py --mixers retention.py --models LION    # a mixer of your own, too
+    python benchmarks/bench_recall.py --steps 200 --output_dir outputs/mine
     python benchmarks/bench_recall.py --quick                        # a few steps, to see that it runs
 
 Every training is a row of recall.csv and is not repeated while that is there, so that a stopped run goes on where it
@@ -20,7 +21,7 @@ from dataclasses import fields, replace
 from itertools import product
 
 from measure import append_rows, torch_threads
-from report import write_pages
+from report import run_of, write_pages
 from trainings import (
     METRICS,
     MODELS,
@@ -31,6 +32,7 @@ from trainings import (
     chosen_tasks,
     is_measured,
     load_data,
+    reporting,
     sizes,
     tiny,
     train,
@@ -68,14 +70,16 @@ def train_once(task: str, model: str, seed: int, data: Data, args: argparse.Name
         ValueError: if it is there with other sizes, steps or data.
     """
     training = {name: value for name, value in args.set if name in TRAINING_FIELDS}
-    experiment = replace(SCALES[args.scale][task], variant=dict(args.set), **training)
+    base = SCALES[args.scale][task]
+    experiment = replace(base, **{"steps": args.steps or base.steps} | training, variant=dict(args.set))
     path, variant = args.output_dir / "recall.csv", experiment.variant_name
     case = {"scale": args.scale, "task": task, "model": model, "seed": seed, "variant": variant}
     settings = {"settings": experiment.settings()}
     if is_measured(path, case, settings["settings"]):
         return
     print(f"{task}, {model}, variant {variant or 'default'}, seed {seed}", flush=True)
-    row = train(model, seed, experiment, data, args.cache_dir)
+    report = reporting(args, task, model, variant or "default", seed)
+    row = train(model, seed, experiment, data, args.cache_dir, **report)
     append_rows(path, [case | row | settings])
     scores = {name: round(row[name], 3) for name in METRICS if row[name] is not None}
     print(f"    {scores} in {row['train_seconds']:.0f} s", flush=True)
@@ -107,18 +111,21 @@ def parse_setting(text: str) -> tuple[str, object]:
 
 
 def main(args: list[str] | None = None) -> None:
+    parser = training_arguments(__doc__, SCALES)
+    parser.add_argument(
+        "--mixers", nargs="+", default=[], metavar="FILE", help="files that register mixers: models, too"
+    )
     first = argparse.ArgumentParser(add_help=False)
     first.add_argument("--mixers", nargs="+", default=[])
-    own = add_mixers(first.parse_known_args(args)[0].mixers)
-    parser = training_arguments(__doc__, SCALES)
+    own = add_mixers(first.parse_known_args(parser.with_config(args))[0].mixers)
     parser.add_argument("--models", nargs="+", choices=[*TEXT_MODELS, *own], default=["softmax (rotary)", "LION"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--mixers", nargs="+", metavar="FILE", help="files that register mixers: models, too")
     parser.add_argument(
         "--set",
         metavar="FIELD=VALUE",
         type=parse_setting,
-        action="append",
+        nargs="+",
+        action="extend",
         default=[],
         help="a field of LionConfig, steps or learning_rate for all chosen models, stored as `variant`; repeatable",
     )
@@ -131,7 +138,7 @@ def main(args: list[str] | None = None) -> None:
             data = load_data(task, SCALES[args.scale][task], args.cache_dir)
             for seed, name in product(args.seeds, dict.fromkeys([*args.models, *own])):
                 train_once(task, name, seed, data, args)
-    write_pages(args.output_dir, args.scale)
+    write_pages(args.output_dir, args.scale, run_of(args))
 
 
 if __name__ == "__main__":

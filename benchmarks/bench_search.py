@@ -22,7 +22,7 @@ import bench_recall
 import torch
 from measure import append_rows, interleaved, read_rows, summary, torch_threads
 from peers.trials import AS_PUBLISHED, CONTESTANTS, SEARCH_SEED, SEEDS, trials_of
-from report import write_pages
+from report import run_of, write_pages
 from reports.search import STAGES, best_trial
 from trainings import (
     AS_RECOMMENDED,
@@ -33,6 +33,9 @@ from trainings import (
     last_layer_full,
     load_data,
     make_step,
+    positive,
+    reporting,
+    same_settings,
     train,
     training_arguments,
 )
@@ -92,7 +95,8 @@ class Search:
 
     def fit(self, case: dict, model: str, experiment: Experiment) -> dict:
         """Columns of the row of a training; `case` has those that tell it from others."""
-        return train(model, case["seed"], experiment, self.data, self.args.cache_dir)
+        report = reporting(self.args, self.task, *(case[x] for x in ("contestant", "stage", "trial", "seed")))
+        return train(model, case["seed"], experiment, self.data, self.args.cache_dir, **report)
 
     def best(self, rows: list[dict]) -> dict:
         return best_trial(rows)
@@ -109,7 +113,7 @@ class Search:
         case = self.about | {"contestant": contestant, "stage": stage, "trial": number, "seed": seed}
         what = {"setting": json.dumps(self.trials(contestant)[number]), "settings": experiment.settings()}
         if found := read_rows(self.path, **case):
-            if what.items() <= found[-1].items():
+            if found[-1]["setting"] == what["setting"] and same_settings(found[-1]["settings"], what["settings"]):
                 return
             raise ValueError(
                 f"{self.path} has another training for {case} ({found[-1]['setting']}, {found[-1]['settings']}): give "
@@ -178,12 +182,6 @@ class Search:
         return {row["contestant"]: row["ratio"] for row in read_rows(path, **self.about)}
 
 
-def positive(text: str) -> int:
-    if not (text.isdecimal() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
-    return int(text)
-
-
 def other_seed(text: str) -> int:
     if not text.isdecimal() or int(text) == SEARCH_SEED:
         raise argparse.ArgumentTypeError(f"{text!r} is no seed from 0 on but {SEARCH_SEED}, with which trials choose")
@@ -194,7 +192,6 @@ def search_arguments(description: str, scales: dict[str, dict[str, Experiment]])
     """The arguments of all searches."""
     parser = training_arguments(description, scales)
     add = parser.add_argument
-    add("--steps", type=positive, help="steps of every training; not given: those of the scale")
     add("--trials", type=positive, help="only the first trials of each contestant, so many; not given: all")
     add("--seeds", type=other_seed, nargs="+", default=SEEDS, help="of the trainings that count")
     return parser
@@ -217,7 +214,7 @@ def main(args: list[str] | None = None) -> None:
                 search.equal_steps(contestant)
             if "equal time" in args.stages:
                 search.equal_time(list(args.contestants))
-    write_pages(args.output_dir, args.scale)
+    write_pages(args.output_dir, args.scale, run_of(args))
 
 
 if __name__ == "__main__":

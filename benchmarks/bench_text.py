@@ -20,8 +20,9 @@ trial of seed 0 from the chosen trial of seed 0. All models pool by the mean. Wh
 modeling and fine-tuning both have as many steps as take the Transformer's time, unless a step takes about as long
 (`reports.real.SAME_TIME`) in both.
 
-Every training is a row of real_text.csv and is not repeated. Trained language models are kept in the data's folder,
-and made again if they are missing. real_text_speed.csv has the times of a training step beside the Transformer's.
+Every training is a row of real_text.csv and is not repeated. Trained language models are kept in the data's folder, or
+in the cache of an output folder of your own, and made again if they are missing. real_text_speed.csv has the times of
+a training step beside the Transformer's.
 """
 
 import json
@@ -35,13 +36,13 @@ from bench_search import STAGES
 from measure import read_rows
 from peers.auto_classes import auto_classes_of
 from rate_search import TRIALS, RateSearch, chosen_contestants, rate_arguments, run_search
-from report import write_pages
+from report import run_of, write_pages
 from reports.real import has_same_time
 from run_glue import main as run_glue
 from run_mlm import main as run_mlm
 from tasks.real_data import SPLITS, digest, prepare, write_all
 from tokenization_lion import LionTokenizer
-from trainings import Data, Experiment, chosen_tasks, make_config, sizes
+from trainings import Data, Experiment, chosen_tasks, is_ours, make_config, reporting, sizes
 from transformers import AutoTokenizer
 
 from modeling_lion import LionForMaskedLM, LionForSequenceClassification
@@ -138,7 +139,8 @@ class TextSearch(RateSearch):
         self, task: str, experiment: Experiment, folder: Path, args: Namespace, mlm: "TextSearch | None" = None
     ):
         self.folder, self.mlm = folder, mlm
-        self.models = args.data / "models" / (f"{args.scale}-{args.steps}" if args.steps else args.scale)
+        models = (args.data if is_ours(args.output_dir) else args.cache_dir) / "models"
+        self.models = models / (f"{args.scale}-{args.steps}" if args.steps else args.scale)
         about = {"data": digest(folder, "manuals")} if mlm is None else {"data": digest(folder, task)} | POOLED
         experiment = replace(experiment, task=experiment.task | about)
         first = (experiment if mlm is None else mlm.experiment).task
@@ -166,19 +168,23 @@ class TextSearch(RateSearch):
     def columns(self, case: dict, model: str, experiment: Experiment) -> dict:
         output_dir, task = self.output_dir(case), experiment.task
         shutil.rmtree(output_dir, ignore_errors=True)
-        arguments = RECIPE | {
-            "output_dir": output_dir,
-            "seed": case["seed"],
-            "max_steps": experiment.steps,
-            "warmup_steps": max(1, experiment.steps // 10),
-            "per_device_train_batch_size": experiment.batch_size,
-            "per_device_eval_batch_size": 2 * experiment.batch_size,
-            "learning_rate": experiment.learning_rate,
-            "max_seq_length": task["length"],
-            "max_train_samples": experiment.examples,
-            "max_eval_samples": task["evaluated"],
-            "cache_dir": self.models / "cache",
-        }
+        arguments = (
+            RECIPE
+            | {
+                "output_dir": output_dir,
+                "seed": case["seed"],
+                "max_steps": experiment.steps,
+                "warmup_steps": max(1, experiment.steps // 10),
+                "per_device_train_batch_size": experiment.batch_size,
+                "per_device_eval_batch_size": 2 * experiment.batch_size,
+                "learning_rate": experiment.learning_rate,
+                "max_seq_length": task["length"],
+                "max_train_samples": experiment.examples,
+                "max_eval_samples": task["evaluated"],
+                "cache_dir": self.models / "cache",
+            }
+            | reporting(self.args, self.task, *(case[x] for x in ("contestant", "stage", "trial", "seed")))
+        )
         if self.mlm is None:
             run, kind, name = run_mlm, "txt", "manuals"
             make_config(model, experiment, self.data).save_pretrained(output_dir)
@@ -191,7 +197,7 @@ class TextSearch(RateSearch):
         with auto_classes_of(model):
             options = {"train_file": files["train"], "validation_file": files["validation"]} | start | arguments
             trained = run(["--do_train", *words(do_eval=True, **options)])
-            options = {"validation_file": files["test"]} | arguments
+            options = {"validation_file": files["test"]} | arguments | {"report_to": "none"}
             options |= {"output_dir": output_dir / "test", "model_name_or_path": output_dir}
             run(words(do_eval=True, **options))
         found = {"validation": read_metrics(output_dir), "test": read_metrics(output_dir / "test")}
@@ -259,12 +265,12 @@ def main(args: list[str] | None = None) -> None:
     contestants = chosen_contestants(parser, args, list(CONTESTANTS))
     tasks = chosen_tasks(parser, args, SCALES)
     experiments = SCALES[args.scale]
-    folder = quick_texts(args.data / "quick") if args.scale == "quick" else prepare(args.data, args.archives)
+    folder = quick_texts(args.cache_dir / "texts") if args.scale == "quick" else prepare(args.data, args.archives)
     mlm = TextSearch("mlm", experiments["mlm"], folder, args)
     for task in tasks:
         search = mlm if task == "mlm" else TextSearch(task, experiments[task], folder, args, mlm)
         run_search(search, contestants, args)
-    write_pages(args.output_dir, args.scale)
+    write_pages(args.output_dir, args.scale, run_of(args))
 
 
 if __name__ == "__main__":

@@ -10,17 +10,19 @@ chosen for it, with the same three seeds; and so do LION-LIT, LION-D and LION-S 
 """
 
 import argparse
+import shlex
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from bench_search import STAGES, Search, search_arguments
 from measure import RESULTS, read_rows, torch_threads
-from peers.trials import AS_PUBLISHED
+from peers.trials import AS_PUBLISHED, SEEDS
 from reports.real import LONGER, base_of, has_same_time
-from trainings import ROOT, Experiment, add_mixers, count, last_layer_full, make_config
+from trainings import MODELS, Experiment, add_mixers, count, is_ours, last_layer_full, make_config
 
 
+NAMED = (*MODELS,)  # without mixers of one's own, which come later
 TRANSFORMER = "softmax"
 RECOMMENDED = "LION"
 ONE_CHANGE = "one change"
@@ -111,6 +113,10 @@ class RateSearch(Search):
         options = f"--contestants {base_of(case['contestant']) if is_change else case['contestant']!r}"
         options += f" --stages {case['stage']!r}" * (case["stage"] in OTHER_STAGES)
         options += f" --steps {self.args.steps}" if self.args.steps else ""
+        options += f" --trials {self.args.trials}" if self.args.trials else ""
+        options += f" --seeds {shlex.join(map(str, self.args.seeds))}" * (tuple(self.args.seeds) != SEEDS)
+        options += f" --mixers {shlex.join(self.args.mixers)}" * (model not in NAMED)
+        options += "" if is_ours(self.args.output_dir) else f" --output_dir {shlex.quote(str(self.args.output_dir))}"
         command = f"python benchmarks/{self.program} --scale {self.args.scale} --tasks {self.task} {options}"
         return {"command": command} | self.columns(case, model, experiment)
 
@@ -148,7 +154,11 @@ def rate_arguments(
         metavar="FILE",
         help="files that register mixers (`modeling_lion.register_mixer`), each of which is a contestant, too",
     )
-    parser.add_argument("--data", type=Path, default=ROOT / "outputs" / "real", help="folder of tasks/real_data.py")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        help="folder of tasks/real_data.py; not given: outputs/real, or `data` in a folder of your own",
+    )
     parser.add_argument(
         "--archives", type=Path, help="files that were fetched before; not given: in the data's folder"
     )
@@ -181,9 +191,13 @@ def what_comes(search: RateSearch, contestants: list[str]) -> str:
         missing[name] = len((asked | {(STAGES[0], seed) for seed in args.seeds}) - is_there)
     text = ", ".join(f"{count} of {name}" for name, count in missing.items() if count) or "none"
     known = read_rows(RESULTS / f"{search.table}.csv", **search.about, stage=STAGES[0])
-    if minutes := [row["train_cpu_seconds"] / 60 / row["steps"] * search.experiment.steps for row in known]:
+    steps, same = search.experiment.steps, [row for row in known if row["steps"] == search.experiment.steps]
+    if minutes := [row["train_cpu_seconds"] / 60 for row in same]:
         text += f"; trainings of the repository's models took {min(minutes):.1f} to {max(minutes):.1f} minutes"
         text += " of CPU time for so many steps"
+    elif minutes := [row["train_cpu_seconds"] / 60 / row["steps"] * steps for row in known]:
+        text += f"; each takes at least {min(minutes):.1f} minutes of CPU time, as trainings of the repository's "
+        text += f"models with other steps say: an evaluation takes as long after {steps:,} steps"
     return f"{search.task}: trainings to come with equal steps: {text}."
 
 

@@ -9,7 +9,8 @@ Every benchmark does this when it ends. The text of these pages is written by ha
 `<!-- begin: NAME -->` and `<!-- end -->` is made by the function that `reports/` registers under that name. Our pages
 show at most ten rows of a table, without some columns, and link to its CSV file. Your own pages have the whole tables,
 and the pictures, of your folder under the same headings, without the text, which is about ours. Beside them are the
-tables in LaTeX, `latex/NAME.tex`, and manifest.json: commit, versions, machines and digests of the CSV files and data.
+tables in LaTeX, `latex/NAME.tex`, the pictures as PDF, and manifest.json: the commands that were run and the digests
+of the files they read, the commit of the report, versions, days, machines and digests of the CSV files and data.
 """
 
 import argparse
@@ -33,6 +34,8 @@ PAGES = [
     for name in ("index", "speed", "gpu", "memory", "runtimes", "retrieval", "recall", "real")
 ]
 QUICK = "**A trial of a few steps** (`--quick`): it shows that all runs, and says nothing about the models."
+GENERATED_TABLES = ("lra", "recall", "search")
+GENERATED = "generated: the fields in the column settings are the data"
 IN_README = "documents_by_length"  # a picture with a second file for dark pages: the site inverts all by itself
 PAGES += [DOCS / "research" / f"{name}.md" for name in ("ablations", "distillation")]
 
@@ -100,8 +103,33 @@ def write_latex(results_dir: Path, texts: dict[str, str]) -> None:
             (folder / f"{name.replace(' ', '_')}.tex").write_text(latex_tables(text), encoding="utf-8")
 
 
-def manifest(results_dir: Path) -> dict:
-    """Describe the source of tables: this commit and machine, and the digest, machines and data of each CSV file."""
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def run_of(args: argparse.Namespace) -> dict:
+    """A run for the manifest: its command line, and the digests of the mixers and the configuration that it reads."""
+    files = [*getattr(args, "mixers", ()), *filter(None, [args.config])]
+    return {"command": args.command, "files": {str(x): sha256(Path(x)) for x in files}}
+
+
+def data_of(name: str, rows: list[dict]) -> list[str]:
+    """The digests of a table's data; what it is in tables without them."""
+    settings = [row["settings"] for row in rows if row.get("settings")]
+    found = {x for text in settings for x in re.findall(r"\bdata=(\w+)", text)}
+    if any("data=" not in text for text in settings):
+        found.add(GENERATED if name in GENERATED_TABLES else "not recorded")
+    return sorted(found)
+
+
+def manifest(results_dir: Path, run: dict | None = None) -> dict:
+    """
+    Describe the source of tables: all runs that the folder has had, this commit and machine, and the digest, machines,
+    days and data of each CSV file.
+
+    Args:
+        run: of `run_of`, which comes to those that manifest.json has.
+    """
 
     def git(*words: str) -> str:
         done = subprocess.run(["git", *words], cwd=DOCS.parent, capture_output=True, text=True)
@@ -111,17 +139,20 @@ def manifest(results_dir: Path) -> dict:
     for path in sorted(results_dir.glob("*.csv")):
         rows = read_rows(path)
         about = {name: sorted({row[name] for row in rows if row.get(name)}) for name in (*machine(), "day")}
-        about["data"] = sorted({x for row in rows for x in re.findall(r"\bdata=(\w+)", row.get("settings") or "")})
-        about |= {"rows": len(rows), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        about |= {"data": data_of(path.stem, rows), "rows": len(rows), "sha256": sha256(path)}
         files[path.name] = about
-    commit = {"commit": git("rev-parse", "HEAD") or None, "has_changes": bool(git("status", "--porcelain"))}
-    return commit | {"written_on": machine(), "files": files}
+    commit = {"reported_at_commit": git("rev-parse", "HEAD") or None}
+    commit["has_changes"] = bool(git("status", "--porcelain"))
+    before = results_dir / "manifest.json"
+    runs = json.loads(before.read_text(encoding="utf-8")).get("runs", []) if before.exists() else []
+    runs += [x for x in [run and run | commit] if x and x not in runs]
+    return commit | {"written_on": machine(), "runs": runs, "files": files}
 
 
-def write_pages(results_dir: Path, scale: str = "cpu") -> list[Path]:
+def write_pages(results_dir: Path, scale: str = "cpu", run: dict | None = None) -> list[Path]:
     """
     Write the pages and their pictures: in docs/ from the repository's own tables, else beside the tables, and then
-    only what these have measured.
+    only what these have measured, with LaTeX, PDF and the manifest, which gets the `run`.
     """
     is_ours, read = results_dir.resolve() == RESULTS.resolve(), reader(results_dir, scale)
     from training_lion.scripts.pictures import plt, save  # takes longer than all tables
@@ -130,6 +161,8 @@ def write_pages(results_dir: Path, scale: str = "cpu") -> list[Path]:
     images.mkdir(parents=True, exist_ok=True)
     figures = {name: figure for name, draw in PICTURES.items() if (figure := draw(read, plt))}
     for name, figure in figures.items():
+        if not is_ours:
+            figure.savefig(images / f"{name}.pdf")
         save(figure, images / f"{name}.png")
     if is_ours and IN_README in figures:
         darken(images / f"{IN_README}.png")
@@ -137,7 +170,7 @@ def write_pages(results_dir: Path, scale: str = "cpu") -> list[Path]:
     texts = {name: TABLES[name].on_page(text) if is_ours else text for name, text in texts.items()}
     if not is_ours:
         write_latex(results_dir, texts)
-        about = json.dumps(manifest(results_dir), indent=2, ensure_ascii=False)
+        about = json.dumps(manifest(results_dir, run), indent=2, ensure_ascii=False)
         (results_dir / "manifest.json").write_text(f"{about}\n", encoding="utf-8")
     written = []
     for source in PAGES:

@@ -6,6 +6,10 @@ configuration, above all their mixers, with the same data and the same steps.
 
 import argparse
 import json
+import os
+import re
+import shlex
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,11 +18,11 @@ import add_examples  # noqa: F401 (examples/ can be imported from here on)
 import numpy as np
 import run_mlm
 import torch
+import yaml
 from measure import RESULTS, read_rows
 from peers import gla, hydra, listed_decays, neighbours  # noqa: F401 (which register mixers)
 from peers.auto_classes import peer_class
 from peers.mamba import MAMBA_PEERS, BidirectionalMamba
-from reports.names import COLORS
 from tasks.generated import NO_LABEL, PAD_ID, TASKS, load_task
 from training_lion.scripts.training import accuracy
 from transformers import Trainer, TrainingArguments, set_seed
@@ -30,6 +34,7 @@ from modeling_lion.mixers.import_mixers import import_mixers
 
 ROOT = Path(__file__).parents[1]
 CACHE_DIR = ROOT / "outputs" / "trainings_cache"  # of prepared data
+REAL_DATA = ROOT / "outputs" / "real"  # of tasks/real_data.py
 RECOMMENDED = {name: getattr(LionConfig(), name) for name in published_fields("text") if name != "intermediate_size"}
 ROTARY = {"rope_type": "default", "rope_theta": 10000.0}
 MODELS = {
@@ -182,7 +187,6 @@ def add_mixers(files: Iterable[str]) -> list[str]:
     names = import_mixers(files)
     for name in names:
         MODELS[name] = {"mixer_type": name}
-        COLORS.setdefault(name, "#6b6b6b")
     return names
 
 
@@ -249,6 +253,7 @@ def make_trainer(
         arguments: of the Trainer, in place of those of all trainings here.
     """
     common = {
+        "output_dir": str(output_dir / "trainer"),
         "max_steps": experiment.steps,
         "per_device_train_batch_size": experiment.batch_size,
         "per_device_eval_batch_size": 2 * experiment.batch_size,
@@ -268,7 +273,7 @@ def make_trainer(
     columns = [name for name in READ if name in data.splits["train"].features]
     trainer = data.trainer_class(
         model=model,
-        args=TrainingArguments(str(output_dir / "trainer"), **common | arguments),
+        args=TrainingArguments(**common | arguments),
         data_collator=data.collate,
         train_dataset=data.splits["train"].select_columns(columns),
         **data.trainer,
@@ -287,10 +292,10 @@ def start(model_name: str, seed: int, experiment: Experiment, data: Data) -> tor
     return model
 
 
-def train(model_name: str, seed: int, experiment: Experiment, data: Data, output_dir: Path) -> dict:
-    """Train one model; columns of a row come back."""
+def train(model_name: str, seed: int, experiment: Experiment, data: Data, output_dir: Path, **arguments) -> dict:
+    """Train one model, with arguments of `make_trainer`; columns of a row come back."""
     model = start(model_name, seed, experiment, data)
-    trainer, columns = make_trainer(model, seed, experiment, data, output_dir)
+    trainer, columns = make_trainer(model, seed, experiment, data, output_dir, **arguments)
     result = trainer.train()
     row = dict.fromkeys(METRICS) | {"chance": data.chance}
     # No position embedding has been learnt for what is longer than in training.
@@ -332,16 +337,109 @@ def make_step(model_name: str, experiment: Experiment, data: Data) -> Callable[[
     return step
 
 
-def training_arguments(description: str, scales: dict[str, dict[str, object]]) -> argparse.ArgumentParser:
+def reporting(args: argparse.Namespace, *case: object) -> dict:
+    """
+    Arguments of the Trainer for `--report_to`, of a run that a case names; {} without it. TensorBoard writes into
+    `runs/NAME` of the output folder from then on.
+    """
+    if args.report_to == "none":
+        return {}
+    name = "-".join(map(str, case)).replace(" ", "_")
+    os.environ["TENSORBOARD_LOGGING_DIR"] = str(args.output_dir / "runs" / name)
+    return {"report_to": args.report_to, "run_name": name, "logging_strategy": "steps", "logging_steps": 0.02}
+
+
+def divided(stages: tuple[Experiment, ...], steps: int | None, times: int) -> tuple[Experiment, ...]:
+    """Stages of one training with so many steps together, divided as before (`None`: as many), times a number."""
+    ratio = steps / sum(stage.steps for stage in stages) if steps else 1
+    return tuple(replace(stage, steps=times * max(1, round(ratio * stage.steps))) for stage in stages)
+
+
+class TrainingParser(argparse.ArgumentParser):
+    """
+    The arguments of a benchmark of trainings, of which a file (`--config`) may have some. Namespaces have `command`,
+    the command line. What is written lies in an output folder of one's own: `cache_dir`, and `data` unless
+    `REAL_DATA` is there.
+    """
+
+    def parse_args(self, args=None, namespace=None):
+        parsed = super().parse_args(self.with_config(args, is_whole=True), namespace)
+        parsed.command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *self.command_line(args)])
+        if parsed.cache_dir is None:
+            parsed.cache_dir = CACHE_DIR if is_ours(parsed.output_dir) else parsed.output_dir / "cache"
+        if "data" in parsed and parsed.data is None:
+            is_shared = is_ours(parsed.output_dir) or REAL_DATA.is_dir()
+            parsed.data = REAL_DATA if is_shared else parsed.output_dir / "data"
+        return parsed
+
+    @staticmethod
+    def command_line(args: list[str] | None) -> list[str]:
+        return sys.argv[1:] if args is None else args
+
+    def with_config(self, args: list[str] | None = None, is_whole: bool = False) -> list[str]:
+        """
+        The command line behind the words of its configuration file, whose options it overrides. Keys that are no
+        options end the program with a message if all options are known by now.
+        """
+        args = self.command_line(args)
+        first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        first.add_argument("--config", type=Path)
+        path = first.parse_known_args(args)[0].config
+        if path is None:
+            return args
+        if not path.is_file():
+            self.error(f"--config names {path}, which is not a file.")
+        try:  # JSON is YAML
+            values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except yaml.YAMLError as error:
+            self.error(f"--config {path} is neither YAML nor JSON: {error}")
+        if not isinstance(values, dict):
+            self.error(f"--config {path} has no options: write lines as `steps: 400`.")
+        known = {option[2:]: x for x in self._actions for option in x.option_strings if option.startswith("--")}
+        known = {name: action for name, action in known.items() if name not in ("config", "help")}
+        words = []
+        for name, value in values.items():
+            if name not in known:
+                if is_whole:
+                    self.error(f"--config {path}: {name!r} is no option; those are {', '.join(sorted(known))}.")
+                continue
+            given = any(word == f"--{name}" or word.startswith(f"--{name}=") for word in args)
+            if given or value is None:
+                continue
+            is_flag, is_list = known[name].nargs == 0, known[name].nargs == "+"
+            several = value if isinstance(value, list) else [value]
+            is_wrong = is_flag != isinstance(value, bool) or any(isinstance(x, (dict, list)) for x in several)
+            if is_wrong or not several or (len(several) > 1 and not is_list):
+                fix = "true or false" if is_flag else "values" if is_list else "one value"
+                self.error(f"--config {path}: {name!r} is {value!r}: give {fix}.")
+            words += [f"--{name}", *([] if is_flag else map(str, several))] if value is not False else []
+        return [*words, *args]
+
+
+def is_ours(output_dir: Path) -> bool:
+    """Whether a folder of tables is the repository's."""
+    return output_dir.resolve() == RESULTS.resolve()
+
+
+def training_arguments(description: str, scales: dict[str, dict[str, object]]) -> TrainingParser:
     """Arguments of all benchmarks of trainings."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = TrainingParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     tasks = list(dict.fromkeys(task for of_scale in scales.values() for task in of_scale))
     parser.add_argument("--scale", choices=scales, default="cpu")
     parser.add_argument("--tasks", nargs="+", choices=tasks, help="not given: all of the scale")
     parser.add_argument("--output_dir", type=Path, default=RESULTS, help="folder of the tables")
-    parser.add_argument("--cache_dir", type=Path, default=CACHE_DIR, help="prepared data")
+    parser.add_argument("--cache_dir", type=Path, help="prepared data; not given: `cache` in a folder of your own")
+    parser.add_argument("--steps", type=positive, help="steps of every training; not given: those of the scale")
     parser.add_argument("--threads", type=int, help="CPU threads; not given: as torch decides")
+    parser.add_argument("--report_to", default="none", help="of the Trainer: tensorboard, wandb; not given: nowhere")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML or JSON with options, which others override")
     return parser
+
+
+def positive(text: str) -> int:
+    if not (text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)
 
 
 def chosen_tasks(parser: argparse.ArgumentParser, args: argparse.Namespace, scales: dict[str, dict]) -> list[str]:
@@ -365,6 +463,11 @@ def comparison_arguments(
         parsed.scale, parsed.seeds = "quick", parsed.seeds[:1]
     parsed.tasks = chosen_tasks(parser, parsed, scales)
     return parsed
+
+
+def same_settings(found: str, settings: str) -> bool:
+    """Whether a row is of these settings; those of the first rows do not name their data."""
+    return found == settings or found == re.sub(r"\bdata=\w+ ", "", settings)
 
 
 def is_measured(path: Path, case: dict, settings: str) -> bool:

@@ -105,7 +105,7 @@ def footnote(figure, rows: list[dict], text: str) -> None:
     figure.supxlabel(f"{' and '.join(of)}; {text}", x=0.995, ha="right", fontsize=8, color=NOTE)
 
 
-def in_order(models) -> list[str]:
-    """In the order of the palette."""
-    models = set(models)
-    return [name for name in COLORS if name in models]
+def in_order(models: Iterable[str]) -> list[str]:
+    """In the order of the palette, with models of one's own behind it."""
+    models = dict.fromkeys(models)
+    return [*(name for name in COLORS if name in models), *(name for name in models if name not in COLORS)]

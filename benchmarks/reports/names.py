@@ -1,6 +1,10 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Names of the models that benchmarks compare, and their colours."""
 
+from collections.abc import Iterable
+from itertools import cycle
+
+
 PUBLISHED_LIONS = ("LION-LIT", "LION-D", "LION-S")
 
 
@@ -52,3 +56,11 @@ COLORS = {
     "two Mamba-2": "#c43c3c",
     "Vim": "#d977a8",
 }
+# Of mixers of one's own, in turn: far from all others, and dark enough for a white page.
+OWN_COLORS = ("#f000f0", "#00b000", "#0000f0", "#f00000", "#500030", "#0050f0")
+
+
+def colors_of(models: Iterable[str]) -> dict[str, str]:
+    """The colour of each model of a picture; those of one's own take turns."""
+    own = cycle(OWN_COLORS)
+    return {name: COLORS.get(name) or next(own) for name in models}

@@ -18,6 +18,7 @@ ABOUT = (
     "Behind the semicolon: the difference from {}, paired by seeds, and its 95 % interval (Student's t over seeds; "
     "the error of the test set, which all models share, is not in it)."
 )
+ABOUT_MISSING = "No difference or interval is told where {} has no trainings, from which it would be told: {}."
 ABOUT_EDGES = "↑ and ↓: the chosen learning rate is the highest or the lowest that was tried."
 
 
@@ -69,11 +70,19 @@ def edges(rows: list[dict]) -> dict[tuple[str, str], str]:
 
 
 def note(columns: dict[str, Scores], reference: str, has_edges: bool) -> str:
-    """Explain the cells; "" if none has more than a mean."""
+    """Explain the cells, and which have no difference for want of the reference; "" if none needs it."""
     has_differences = any(
         difference(of_seed, scores.get(reference, {}))
         for scores in columns.values()
         for name, of_seed in scores.items()
         if name != reference
     )
-    return " ".join([ABOUT.format(reference)] * has_differences + [ABOUT_EDGES] * has_edges)
+    alone = without_reference(columns, reference)
+    about = [ABOUT.format(reference)] * has_differences + [alone] * bool(alone) + [ABOUT_EDGES] * has_edges
+    return " ".join(about)
+
+
+def without_reference(columns: dict[str, Scores], reference: str) -> str:
+    """Say in which columns nothing is compared, since the reference is not there; "" if it is everywhere."""
+    missing = [title for title, scores in columns.items() if scores and not scores.get(reference)]
+    return ABOUT_MISSING.format(reference, "; ".join(missing)) if missing else ""

@@ -6,8 +6,8 @@ from collections import defaultdict
 from itertools import combinations
 
 from reports.cells import about_cells, footnote, in_order, markdown_table, of_last_choice, panel, score_cell
-from reports.names import COLORS
-from reports.paired import Scores, cell, differ, edges, note
+from reports.names import colors_of
+from reports.paired import Scores, cell, differ, edges, note, without_reference
 from reports.registry import Read, picture, table
 from reports.search import STAGES
 
@@ -95,7 +95,8 @@ def score_tables(
             for title, ours in ({} if tables else of).items()
             if (order := in_published_order(scores.get(ours, {}), {x: row[title] for x, row in theirs.items()}))
         ]
-        about = "" if tables else note(scores, reference, any(any(x.values()) for x in marks.values()))
+        about = without_reference(scores, reference)
+        about = about if tables else note(scores, reference, any(any(x.values()) for x in marks.values()))
         tables += [f"{STAGE_TITLES[stage]}:", markdown_table(header, list(lines.values())), *[about] * bool(about)]
         if orders:
             tables.append(
@@ -239,13 +240,13 @@ def draw_scores(read: Read, plt):
     if not panels:
         return None
     figure, axes = plt.subplots(1, len(panels), figsize=(3.6 * len(panels) + 1.6, 3.7), squeeze=False)
-    handles = {}
+    handles, colors = {}, colors_of(in_order(x for _, _, models, _ in panels for x in models))
     for axis, (name, unit, models, times) in zip(axes[0], panels, strict=True):
         for model, of_seed in models.items():
             values = list(of_seed.values())
             spread = statistics.stdev(values) if len(values) > 1 else 0
             handles[model] = axis.errorbar(
-                times[model], statistics.mean(values), spread, fmt="o", color=COLORS[model], elinewidth=1
+                times[model], statistics.mean(values), spread, fmt="o", color=colors[model], elinewidth=1
             )
         axis.set(xscale="log", xlim=(0.45, 4.5))
         panel(axis, name, "time of a training step ÷ softmax (log scale)", unit, [0.5, 1, 2, 4])

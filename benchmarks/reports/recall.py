@@ -28,7 +28,7 @@ def recall(read: Read) -> str:
                 of_variant = scores[row["model"], in_words(row["variant"] or DEFAULT)]
                 of_variant.setdefault(f"{column}, test %", []).append(100 * value)
     tasks = list(dict.fromkeys(task for cells in scores.values() for task in cells))
-    names = list(dict.fromkeys([*in_order(model for model, _ in scores), *(model for model, _ in scores)]))
+    names = in_order(model for model, _ in scores)
     cases = sorted(scores, key=lambda case: (names.index(case[0]), case[1] != DEFAULT, case[1]))
     lines = [[*case, *(score_cell(scores[case].get(task, [])) for task in tasks)] for case in cases]
     note = about_cells(cell for cells in scores.values() for cell in cells.values())

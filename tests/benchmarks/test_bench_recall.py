@@ -2,11 +2,8 @@
 """The comparison of mixers runs, goes on where it was stopped, compares equals, and reports what it found."""
 
 import importlib
-import sys
 
 import pytest
-
-from configuration_lion.registry import MIXERS
 
 
 @pytest.fixture
@@ -108,34 +105,13 @@ def test_parameters_are_equal(bench, trainings, scale):
 
 
 @pytest.mark.slow
-def test_a_mixer_from_elsewhere_is_a_model(bench, trainings, tmp_path):
-    source = """
-import torch
-from modeling_lion import register_mixer
-from modeling_lion.mixers.linear import LinearMixer
-
-@register_mixer
-class HalfMixer(LinearMixer):
-    name = "half"
-
-    def log_decay(self, hidden_states):
-        return torch.full((self.config.num_attention_heads,), -0.7)
-"""
-    (tmp_path / "half.py").write_text(source)
-    models, mixers = dict(trainings.MODELS), dict(MIXERS)
-    args = ["--quick", "--tasks", "recall", "--models", "softmax", "--mixers", str(tmp_path / "half.py")]
-    try:
-        bench.main([*args, "--output_dir", str(tmp_path / "out"), "--cache_dir", str(tmp_path / "cache")])
-        rows = importlib.import_module("measure").read_rows(tmp_path / "out" / "recall.csv")
-        assert [row["model"] for row in rows] == ["softmax", "half"] and rows[1]["test_accuracy"] is not None
-        page = (tmp_path / "out" / "recall.md").read_text(encoding="utf-8")
-        assert f"| half | default | {100 * rows[1]['test_accuracy']:.1f} |" in page
-    finally:
-        trainings.COLORS.pop("half", None)
-        for names, before in ((trainings.MODELS, models), (MIXERS, mixers)):
-            names.clear()
-            names.update(before)
-        sys.path[:] = [path for path in sys.path if path != str(tmp_path)]
+def test_a_mixer_from_elsewhere_is_a_model(bench, tmp_path, own_mixer):
+    args = ["--quick", "--tasks", "recall", "--models", "softmax", "--mixers", str(own_mixer)]
+    bench.main([*args, "--output_dir", str(tmp_path / "out"), "--cache_dir", str(tmp_path / "cache")])
+    rows = importlib.import_module("measure").read_rows(tmp_path / "out" / "recall.csv")
+    assert [row["model"] for row in rows] == ["softmax", own_mixer.stem] and rows[1]["test_accuracy"] is not None
+    page = (tmp_path / "out" / "recall.md").read_text(encoding="utf-8")
+    assert f"| {own_mixer.stem} | default | {100 * rows[1]['test_accuracy']:.1f} |" in page
 
 
 def test_all_variants_are_in_one_table():

@@ -1,9 +1,11 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Tables of results: rows survive kills and other processes; the pages are what the tables say."""
 
+import argparse
 import hashlib
 import importlib
 import json
+import math
 import multiprocessing
 import re
 from pathlib import Path
@@ -161,7 +163,117 @@ def test_own_tables_are_for_papers_and_say_what_they_are_of(report, measure, tmp
     digest = hashlib.sha256((tmp_path / "real_text.csv").read_bytes()).hexdigest()
     found = about["files"]["real_text.csv"]
     assert (found["rows"], found["sha256"], found["data"]) == (4, digest, ["0123456789ab"])
-    assert found["torch"] == [torch.__version__] and re.fullmatch(r"[0-9a-f]{40}", about["commit"])
+    assert found["torch"] == [torch.__version__] and re.fullmatch(r"[0-9a-f]{40}", about["reported_at_commit"])
+
+
+def test_a_manifest_has_all_runs_and_the_data_of_each_table(report, measure, tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "PICTURES", {})
+    mixer = tmp_path / "own.py"
+    mixer.write_text("1", encoding="utf-8")
+    args = argparse.Namespace(command="python benchmarks/bench_lra.py", mixers=[str(mixer)], config=None)
+    run = report.run_of(args)
+    assert run == {"command": args.command, "files": {str(mixer): hashlib.sha256(b"1").hexdigest()}}
+    out = tmp_path / "out"
+    tables = {"lra": ["length=8 steps=1", "length=8 data=ab steps=1"], "recall": ["length=8 steps=1"]}
+    tables |= {"real_images": ["data=cd steps=1", "steps=1"], "length": ["length=8 steps=1"]}
+    for name, settings in tables.items():
+        measure.append_rows(out / f"{name}.csv", [{"scale": "no", "settings": text} for text in settings])
+    for other in (run, run, None, run | {"command": "another"}):
+        report.write_pages(out, run=other)
+    about = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
+    assert [x["command"] for x in about["runs"]] == [args.command, "another"]
+    assert all(x["files"] == run["files"] and x["reported_at_commit"] for x in about["runs"])
+    data = {name: found["data"] for name, found in about["files"].items()}
+    assert data == {
+        "lra.csv": ["ab", report.GENERATED],
+        "recall.csv": [report.GENERATED],
+        "real_images.csv": ["cd", "not recorded"],
+        "length.csv": ["not recorded"],
+    }
+    assert all(len(found["day"]) == 1 for found in about["files"].values())
+
+
+def test_latex_has_no_sign_that_it_does_not_know(report):
+    latex = importlib.import_module("reports.latex")
+    read, made = report.reader(report.RESULTS), {}
+    for name, table in report.TABLES.items():
+        made[name] = latex.latex_tables(table.make(read))
+        assert made[name].isascii() and "`" not in made[name] and "**" not in made[name], name
+    names = [*importlib.import_module("trainings").MODELS, "10⁻¹²", "λ_max = ½", "φ(x) ≤ 3", "a & b {c} ~ ^ < 1"]
+    text = latex.latex_tables("| `x_y` | **b** [c](d.md) |\n|---|---|\n" + "".join(f"| {x} | 1 |\n" for x in names))
+    assert text.isascii() and r"\texttt{x\_y} & \textbf{b} c \\" in text
+    for cell in (
+        r"10$^{-}$$^{1}$$^{2}$ &",
+        r"$\lambda$\_max = $\frac{1}{2}$ &",
+        r"$\phi$(x) $\le$ 3 &",
+        r"a \& b \{c\} \textasciitilde{} \textasciicircum{} $<$ 1 &",
+    ):
+        assert cell in text
+    assert "\n\\par{\\footnotesize Behind the semicolon: the difference from softmax, paired" in made["real images"]
+
+
+def test_a_table_without_the_reference_says_so(report):
+    row = {"scale": "cpu", "task": "listops", "stage": "equal steps", "trial": 0, "chance": 0.1, "test_accuracy": 0.5}
+    rows = [row | {"contestant": "LION-D", "seed": seed} for seed in (1, 2, 3)]
+    make = lambda rows: report.TABLES["lra"].make(lambda name: rows if name == "lra" else [])
+    told = "is told where softmax (rotary) has no trainings, from which it would be told: ListOps, test %."
+    assert told in make(rows) and r"\par{\footnotesize No difference" in report.latex_tables(make(rows))
+    assert told not in make([*rows, *(x | {"contestant": "softmax (rotary)"} for x in rows)])
+
+
+def luminances(color: str) -> tuple[float, ...]:
+    """Of red, green and blue on a screen."""
+    parts = [int(color[n : n + 2], 16) / 255 for n in (1, 3, 5)]
+    return tuple(x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts)
+
+
+def lab(color: str) -> tuple[float, ...]:
+    """The colour in CIELAB, where distances are those that people see."""
+    weights = ((0.4339, 0.3762, 0.1899), (0.2126, 0.7152, 0.0722), (0.0178, 0.1095, 0.8727))
+    sums = [sum(w * x for w, x in zip(row, luminances(color), strict=True)) for row in weights]
+    x, y, z = (x ** (1 / 3) if x > 0.008856 else 7.787 * x + 16 / 116 for x in sums)
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+def test_colours_of_ones_own_mixers_are_seen_and_told_apart():
+    names, length = (importlib.import_module(f"reports.{x}") for x in ("names", "length"))
+    named = {*names.COLORS.values(), *length.VARIANTS.values(), names.NOTE}
+    own = [f"own {n}" for n in range(len(names.OWN_COLORS) + 1)]
+    found = names.colors_of(importlib.import_module("reports.cells").in_order([*own, "softmax"]))
+    assert [*found] == ["softmax", *own] and found["softmax"] == names.COLORS["softmax"]
+    assert found[own[0]] == found[own[-1]]  # they take turns
+    colors = [found[name] for name in own[:-1]]
+    for n, color in enumerate(colors):
+        assert min(math.dist(lab(color), lab(x)) for x in named | {*colors[:n]}) > 35
+        red, green, blue = luminances(color)
+        assert 1.05 / (0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05) > 2.6  # contrast with white
+
+
+def test_ones_own_mixer_is_in_the_picture(report):
+    """Also if the file of the mixer was not given, as report.py is not."""
+    row = {"scale": "cpu", "task": "7x7", "trial": 0, "stage": "equal steps", "seed": 1, "test_accuracy": 0.5}
+    row |= {"ratio": 1.0, "threads": 1, "cpu": "a CPU", "capability": "AVX2"}
+    rows = [row | {"contestant": name} for name in ("a mixer", "softmax", "another")]
+    read = lambda name, **values: rows if name in ("real_images", "real_images_speed") else []
+    plt = importlib.import_module("training_lion.scripts.pictures").plt
+    figure = report.PICTURES["scores_by_time"](read, plt)
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["softmax", "a mixer", "another"]
+    points = {container[0].get_color() for container in figure.axes[0].containers}
+    plt.close(figure)
+    assert len(points) == 3
+
+
+def test_own_pictures_are_pdf_too(report, tmp_path, monkeypatch):
+    def draw(read, plt):
+        figure, axis = plt.subplots()
+        axis.plot([0, 1])
+        return figure
+
+    monkeypatch.setattr(report, "PICTURES", {"drawn": draw})
+    report.write_pages(tmp_path)
+    assert {x.name for x in (tmp_path / "images").iterdir()} == {"drawn.png", "drawn.pdf"}
+    assert (tmp_path / "images" / "drawn.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_own_pages_have_what_was_measured_and_no_text_about_ours(report):

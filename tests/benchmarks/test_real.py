@@ -102,7 +102,8 @@ def test_one_field_changes_at_what_was_chosen_for_lion(images, rate_search, tmp_
     assert trained == [(name, "one change", 3, seed, None) for name in changes for seed in (1, 2, 3)]
     monkeypatch.setattr(search, "columns", lambda *args: {})
     command = search.fit({"contestant": trained[0][0], "stage": "one change"}, "LION", experiment)["command"]
-    assert command.endswith("--scale quick --tasks 7x7 --contestants 'LION' --stages 'one change'")
+    options = f"--scale quick --tasks 7x7 --contestants 'LION' --stages 'one change' --output_dir {tmp_path}"
+    assert command.endswith(options)
     recommended = search.make("LION", 3)[1]
     for name in changes:
         model, changed = search.make(name, search.choice(name))
@@ -126,7 +127,7 @@ def test_a_choice_trains_for_three_times_the_steps(images, rate_search, tables, 
         rate_search.run_search(search, ["LION"], args)
     rows = read_rows(tmp_path / "real_images.csv", contestant="LION", seed=1)
     assert [(row["stage"], row["steps"]) for row in rows] == [("equal steps", 2), ("three times the steps", 6)]
-    assert rows[1]["command"].endswith("--contestants 'LION' --stages 'three times the steps'")
+    assert "--contestants 'LION' --stages 'three times the steps' --seeds 1 --output_dir " in rows[1]["command"]
     table = tables.longer(lambda name: rows if name == "real_images" else [])
     assert table.splitlines()[0] == "|  | 7 × 7 patches, test % | three times the steps, 7 × 7 patches, test % |"
     scores = [f"{100 * row['test_accuracy']:.1f}" for row in rows]
@@ -211,15 +212,16 @@ def test_texts_are_a_search_that_goes_on(text, no_pictures, tmp_path, monkeypatc
         expected = {x: n for x, n in stages.items() if (name, x) != ("softmax", "equal time")} | {"trial": trials}
         assert {x: found.count(x) for x in found} == expected
     assert {row["metric"] for row in rows} == {"accuracy", "f1_micro"}
-    models = [path.name for path in (tmp_path / "data" / "models" / "quick" / "mlm").iterdir()]
-    assert len(models) == 8 + 11 and not list((tmp_path / "data" / "models" / "quick" / "facets").iterdir())
+    folder = tmp_path / "cache" / "models" / "quick"
+    models = [path.name for path in (folder / "mlm").iterdir()]
+    assert len(models) == 8 + 11 and not list((folder / "facets").iterdir())
     # Without the last rows and the language model that they start from, the same comes out again.
     table = tmp_path / "real_text.csv"
     lines = table.read_text(encoding="utf-8").splitlines(keepends=True)
     table.write_text("".join(lines[:-1]), encoding="utf-8")
     last = rows[-1]
-    folder = next(x for x in models if x.startswith("two_Mamba-2-equal_time") and x.endswith(str(last["seed"])))
-    weights = tmp_path / "data" / "models" / "quick" / "mlm" / folder / "model.safetensors"
+    name = next(x for x in models if x.startswith("two_Mamba-2-equal_time") and x.endswith(str(last["seed"])))
+    weights = folder / "mlm" / name / "model.safetensors"
     before = weights.read_bytes()
     (weights.parent / "test" / text.RESULTS_OF_RUN).unlink()
     weights.unlink()
@@ -305,7 +307,10 @@ def test_differences_are_paired_by_seeds(tables):
     diverged = {"LION": seeds(81.0, float("nan"), 90.8), "softmax": scores["softmax"]}
     assert paired.cell("LION", diverged, "softmax") == "85.9 ± 6.9; +0.9 [−0.4, +2.2]"
     assert "from softmax, paired" in paired.note({"7x7": scores}, "softmax", has_edges=False)
-    assert paired.note({"7x7": {"one": {9: 50.0}}}, "softmax", has_edges=False) == ""
+    alone = {"7x7": {"softmax": {1: 50.0}}, "14x14": {"one": {9: 50.0}}}
+    about = "No difference or interval is told where softmax has no trainings, from which it would be told: 14x14."
+    assert paired.note(alone, "softmax", has_edges=False) == about
+    assert paired.note({"7x7": {"softmax": {1: 50.0}}}, "softmax", has_edges=False) == ""
 
 
 def test_learning_rates_at_the_edge_of_their_grid_are_marked():

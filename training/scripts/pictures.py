@@ -14,6 +14,7 @@ plt.rcParams.update(
         "axes.titlesize": 11,
         "axes.spines.top": False,
         "axes.spines.right": False,
+        "pdf.fonttype": 42,  # text of a PDF is text
         "figure.dpi": 110,
         "figure.constrained_layout.use": True,
         "savefig.bbox": "tight",
