@@ -362,6 +362,16 @@ class TrainingParser(argparse.ArgumentParser):
     `REAL_DATA` is there.
     """
 
+    def __init__(self, *args, **options):
+        self.options: dict[str, argparse.Action] = {}  # that a file may have
+        super().__init__(*args, **options)
+
+    def add_argument(self, *names, **options):
+        action = super().add_argument(*names, **options)
+        if action.dest not in ("config", "help"):
+            self.options[action.dest] = action
+        return action
+
     def parse_args(self, args=None, namespace=None):
         parsed = super().parse_args(self.with_config(args, is_whole=True), namespace)
         parsed.command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *self.command_line(args)])
@@ -395,9 +405,7 @@ class TrainingParser(argparse.ArgumentParser):
             self.error(f"--config {path} is neither YAML nor JSON: {error}")
         if not isinstance(values, dict):
             self.error(f"--config {path} has no options: write lines as `steps: 400`.")
-        known = {option[2:]: x for x in self._actions for option in x.option_strings if option.startswith("--")}
-        known = {name: action for name, action in known.items() if name not in ("config", "help")}
-        words = []
+        known, words = self.options, []
         for name, value in values.items():
             if name not in known:
                 if is_whole:

@@ -19,6 +19,7 @@ ABOUT = (
     "the error of the test set, which all models share, is not in it)."
 )
 ABOUT_MISSING = "No difference or interval is told where {} has no trainings, from which it would be told: {}."
+ABOUT_COUNTS = "n: seeds of a model, where {} has another number of them."
 ABOUT_EDGES = "↑ and ↓: the chosen learning rate is the highest or the lowest that was tried."
 
 
@@ -41,9 +42,15 @@ def differ(scores: dict[int, float], reference: dict[int, float]) -> bool:
     return found is not None and found[1] * found[2] > 0
 
 
+def has_own_count(name: str, scores: Scores, reference: str) -> bool:
+    """Whether a model has another number of seeds than the reference."""
+    return len(scores[name]) != len(scores.get(reference, scores[name]))
+
+
 def cell(name: str, scores: Scores, reference: str, mark: str = "") -> str:
     """Mean ± deviation of a model and a mark, then the difference from the reference, of which none has its own."""
-    text = mean_std(scores[name].values(), 1) + mark
+    text = mean_std(scores[name].values(), 1)
+    text += f" (n = {len(scores[name])})" * has_own_count(name, scores, reference) + mark
     found = difference(scores[name], scores.get(reference, {})) if name != reference else None
     if found is None:
         return text
@@ -78,7 +85,9 @@ def note(columns: dict[str, Scores], reference: str, has_edges: bool) -> str:
         if name != reference
     )
     alone = without_reference(columns, reference)
-    about = [ABOUT.format(reference)] * has_differences + [alone] * bool(alone) + [ABOUT_EDGES] * has_edges
+    has_counts = any(has_own_count(name, scores, reference) for scores in columns.values() for name in scores)
+    about = [ABOUT.format(reference)] * has_differences + [alone] * bool(alone)
+    about += [ABOUT_COUNTS.format(reference)] * has_counts + [ABOUT_EDGES] * has_edges
     return " ".join(about)
 
 

@@ -299,14 +299,14 @@ def test_differences_are_paired_by_seeds(tables):
     assert mean == pytest.approx(1.0) and high - mean == pytest.approx(4.302653 * 0.2 / 3**0.5, rel=1e-6)
     assert mean - low == pytest.approx(high - mean)
     assert paired.differ(scores["LION"], scores["softmax"])  # means and deviations of all seeds would not tell
-    assert paired.cell("LION", scores, "softmax", " ↑") == "86.0 ± 4.9 ↑; +1.0 [+0.5, +1.5]"
-    assert (
-        paired.cell("softmax", scores, "softmax") == "80.0 ± 7.9" and paired.cell("one", scores, "softmax") == "50.0"
-    )
+    assert paired.cell("LION", scores, "softmax", " ↑") == "86.0 ± 4.9 (n = 3) ↑; +1.0 [+0.5, +1.5]"
+    assert paired.cell("softmax", scores, "softmax") == "80.0 ± 7.9"
+    assert paired.cell("one", scores, "softmax") == "50.0 (n = 1)"
     assert paired.cell("LION", {"LION": seeds(1.0, 2.0)}, "softmax") == "1.5 ± 0.7"  # nobody beside it
     diverged = {"LION": seeds(81.0, float("nan"), 90.8), "softmax": scores["softmax"]}
-    assert paired.cell("LION", diverged, "softmax") == "85.9 ± 6.9; +0.9 [−0.4, +2.2]"
-    assert "from softmax, paired" in paired.note({"7x7": scores}, "softmax", has_edges=False)
+    assert paired.cell("LION", diverged, "softmax") == "85.9 ± 6.9 (n = 3); +0.9 [−0.4, +2.2]"
+    told = paired.note({"7x7": scores}, "softmax", has_edges=False)
+    assert "from softmax, paired" in told and told.endswith("where softmax has another number of them.")
     alone = {"7x7": {"softmax": {1: 50.0}}, "14x14": {"one": {9: 50.0}}}
     about = "No difference or interval is told where softmax has no trainings, from which it would be told: 14x14."
     assert paired.note(alone, "softmax", has_edges=False) == about
