@@ -220,7 +220,9 @@ def longer(read: Read) -> str:
         same = {x: {seed: before[x][seed] for seed in scores[x] if seed in before.get(x, {})} for x in scores}
         columns |= {title: same, f"{LONGER}, {title}": scores}
     names = in_order(dict.fromkeys(name for scores in columns.values() for name in scores))
-    lines = [[name, *(score_cell(x[name].values()) if x.get(name) else "" for x in columns.values())] for name in names]
+    lines = [
+        [name, *(score_cell(x[name].values()) if x.get(name) else "" for x in columns.values())] for name in names
+    ]
     note = about_cells(scores.values() for of in columns.values() for scores in of.values())
     return f"{markdown_table(['', *columns], lines)}\n\n{note}." if columns else ""
 
