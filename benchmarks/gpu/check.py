@@ -1,12 +1,11 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Results of the cases of tests/triton/: failures first, and the smallest case of each kind."""
 
-import hashlib
 import json
 import re
 from pathlib import Path
 
-from gpu.tree import ROOT
+from gpu.sources import digest_of
 
 
 CASES = ("tests/triton/triton_cases.py", "tests/triton/model_cases.py")
@@ -18,11 +17,7 @@ REHEARSED += " or (trainer and text) or cuda_graphs"
 
 def key_of_sources(gpu: str) -> str:
     """Changes with the GPU and with every file that the cases run or are."""
-    digest = hashlib.sha256(gpu.encode())
-    for folder in ("modeling_lion", "configuration_lion", "tests/triton", "tests/support"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
+    return digest_of(("modeling_lion", "configuration_lion", "tests/triton", "tests/support"), gpu)
 
 
 def outcomes(file: Path, key: str) -> dict[str, dict]:
