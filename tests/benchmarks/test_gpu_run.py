@@ -191,6 +191,24 @@ def test_packages_without_installation(tmp_path):
     assert number == version("lion-transformers")
 
 
+@pytest.mark.parametrize("processes", [1, 3, 4])
+def test_what_most_often_failed_is_checked_first(processes):
+    """At the start of what each process gets, as many cases in a row."""
+    cases = [
+        f"f::{name}[{x}-{mixer}-{i}]"
+        for i in range(3)
+        for name in "ab"
+        for x in ("tf32", "torch.float32")
+        for mixer in ("lit", "decay", "selective")
+    ]
+    found = check.in_order(cases, processes)
+    assert sorted(found) == sorted(cases)
+    size = len(cases) // processes
+    for i in range(processes):
+        own = [check.comes_first(case) for case in found[i * size : (i + 1) * size]]
+        assert sum(own) in (12 // processes, -(-12 // processes)) and own == sorted(own, reverse=True)
+
+
 OUTCOMES = """
 import pytest
 @pytest.mark.parametrize("n", range(3))
