@@ -62,12 +62,13 @@ KEPT, KEPT_OF_TILE = 40, 8  # of each kernel, and at least of each tile
 # Seconds to compile and to measure one, as a rule; and those after which one is left out.
 COMPILED, MEASURED = 4.0, 0.06
 COMPILES_WITHIN, MEASURES_WITHIN = 90.0, 40.0
+PASSES_WITHIN = 180.0  # whole passes, of which some kernels are compiled there
 # Seconds after the deadline in which the fastest are still checked.
 CHECKED_WITHIN = 20.0
 # By how much results may differ from those of the configured tiles: a part of the largest number of each head.
 ALLOWED = {torch.bfloat16: 0.06, torch.float16: 0.008, torch.float32: 1e-4}
 # The measured times, and what they are of.
-TIMES = Path("outputs") / "tuning.csv"
+TIMES, FIRST_ROW = Path("outputs") / "tuning.csv", 0
 GPU = ""
 REHEARSES = False
 UNCHECKED = "no time to check it"
@@ -391,11 +392,10 @@ def cached_inputs(*arguments) -> list:
 
 
 def kernel_seconds(kernel: str, form: str, *of_inputs) -> float:
-    """The time of all launches of one kernel in a forward and a backward pass."""
+    """The time of all launches of one kernel in a forward and a backward pass; others are neither compiled nor run."""
     launches, inputs = [], cached_inputs(*of_inputs)
 
     def record(function, programs, *args, **options):
-        launch_options.launch(function, programs, *args, **options)
         if function.fn.__name__ == KERNELS[kernel]:
             launches.append(partial(launch_options.launch, function, programs, *args, **options))
 
@@ -410,12 +410,12 @@ class Measurer:
     def __init__(self):
         self.worker, self.reason = Worker(), ""
 
-    def __call__(self, key: tuple, function: Callable, *arguments) -> float:
+    def __call__(self, key: tuple, function: Callable, *arguments, within: float = MEASURES_WITHIN) -> float:
         """The result of `function` under the present configuration; infinite if it fails, for a `reason`."""
         self.reason = ""
         call = configured_call, key, triton_config.CONFIGS[key], REHEARSES, function, *arguments
         try:
-            found = self.worker(MEASURES_WITHIN, *call)
+            found = self.worker(within, *call)
         except CallFailed as error:
             found = str(error)
         if isinstance(found, str):
@@ -437,7 +437,7 @@ def configured_call(key: tuple, config: dict, rehearses: bool, function: Callabl
         return str(error).partition("\n")[0]
 
 
-def largest_difference(kernel: str, form: str, key: tuple, reference: dict, *of_inputs) -> float:
+def largest_difference(form: str, key: tuple, reference: dict, *of_inputs) -> float:
     """The largest difference of results from those of the configuration `reference`, as a part of what is ALLOWED."""
     inputs, config = cached_inputs(*of_inputs), triton_config.CONFIGS[key]
     results = run_passes(form, inputs)
@@ -467,8 +467,9 @@ def about_times() -> dict[str, str]:
 
 
 def known_times(key: tuple) -> dict[tuple, float]:
-    """What TIMES has, by `label`: seconds, infinite for what was left out."""
-    rows = [row for row in read_rows(TIMES, **about_times()) if key_of(row) == key]
+    """What TIMES has from FIRST_ROW on, by `label`: seconds, infinite for what was left out."""
+    about = about_times().items()
+    rows = [row for row in read_rows(TIMES)[FIRST_ROW:] if key_of(row) == key and about <= row.items()]
     cases = [case_of(row)[1:] for row in rows]
     times = [math.inf if row["microseconds"] is None else 1e-6 * row["microseconds"] for row in rows]
     return {label(*case): found for case, found in zip(cases, times, strict=True)}
@@ -550,16 +551,24 @@ def fastest_tile(group: str, times: dict[tuple, list], configured: dict) -> tupl
     return min(found, key=lambda x: x[:2])[2:]
 
 
-def why_wrong(key: tuple, case: tuple, configured: dict, measured: Measurer) -> str:
-    """Why the results of a candidate are not those of what is configured, on the same inputs."""
-    (_, bits, dim), (group, tile, kernel, option) = key, case
-    form, mixer, length = place(group, kernel)
-    of_inputs = mixer, length, dim, MEASURED_DTYPES[bits], "cuda"
-    before = triton_config.CONFIGS[key]
-    triton_config.CONFIGS[key] = configured | {kernel: option, group: tile}
-    error = measured(key, largest_difference, kernel, form, key, configured, *of_inputs)
+def until(deadline: float) -> float:
+    """Seconds for whole passes, which may end a little later."""
+    return min(PASSES_WITHIN, max(0.0, deadline - time.monotonic()) + CHECKED_WITHIN)
+
+
+def difference(key: tuple, cases: list[tuple], configured: dict, deadline: float, measured: Measurer) -> float:
+    """The `largest_difference` of results with some cases of a group, all at once, from what is configured."""
+    _, bits, dim = key
+    before, largest = triton_config.CONFIGS[key], 0.0
+    for form, mixer, length in dict.fromkeys(place(case[0], case[2]) for case in cases):
+        triton_config.CONFIGS[key] = configured
+        for group, tile, kernel, option in cases:
+            configure(key, {kernel: option}, group, tile)
+        of_inputs = mixer, length, dim, MEASURED_DTYPES[bits], "cuda"
+        found = measured(key, largest_difference, form, key, configured, *of_inputs, within=until(deadline))
+        largest = max(largest, found)
     triton_config.CONFIGS[key] = before
-    return "" if error <= 1 else f"other results than the configured tiles, by {error:.1f} times what is allowed"
+    return largest
 
 
 def choose(key: tuple, times: dict[tuple, list], deadline: float, measured: Measurer, workers: Workers) -> None:
@@ -580,25 +589,39 @@ def choose(key: tuple, times: dict[tuple, list], deadline: float, measured: Meas
                 in_float16[label(*case[1:])] = workers.submit(*call)
         return cases
 
-    def fault(case: tuple) -> str:
-        if (future := in_float16.get(label(*case[1:]))) is not None:
-            done, _ = wait([future], timeout=max(0.0, deadline - time.monotonic()))
-            if done and (faulty := future.exception() or not future.result()):
-                return f"in float16: {'faults' if faulty is True else faulty}"
-        if time.monotonic() > deadline:
-            return UNCHECKED
-        return why_wrong(key, case, configured, measured)
+    def faults_of(cases: list[tuple]) -> dict[int, str]:
+        """Why some of these cases are not taken, by their places."""
+        found = {}
+        for i, case in enumerate(cases):
+            if (future := in_float16.get(label(*case[1:]))) is not None:
+                done, _ = wait([future], timeout=max(0.0, deadline - time.monotonic()))
+                if done and (faulty := future.exception() or not future.result()):
+                    found[i] = f"in float16: {'faults' if faulty is True else faulty}"
+        if found or not cases:
+            return found
+        error = difference(key, cases, configured, deadline, measured) if time.monotonic() < deadline else math.inf
+        if error <= 1:
+            return {}
+        for i, case in enumerate(cases):  # each alone, with the others as they are configured
+            if time.monotonic() < deadline:
+                error = difference(key, [case], configured, deadline, measured)
+            if time.monotonic() > deadline:
+                return {i: UNCHECKED}
+            if error > 1:
+                found[i] = f"other results than the configured tiles, by {error:.1f} times what is allowed"
+        return found or dict.fromkeys(range(len(cases)), "other results together than the configured tiles")
 
     for group in GRIDS:
         checked(group)
     for group, grids in GRIDS.items():
-        while faults_of := [(case, why) for case in checked(group) if (why := fault(case))]:
-            for case, why in faults_of:
+        while found := faults_of(cases := checked(group)):
+            for i, why in found.items():
+                case = cases[i]
                 print(*key, case[2], f"tile {case[1]}", case[3], f"not taken: {why}", flush=True)
                 if why != UNCHECKED:
                     times[case[:3]] = [x for x in times[case[:3]] if x[1] != case[3]]
                     keep(key, case, math.inf, why)
-            if any(why == UNCHECKED for _, why in faults_of):
+            if UNCHECKED in found.values():
                 break
         else:
             tile, fastest = fastest_tile(group, times, configured)
@@ -625,7 +648,8 @@ def tune(key: tuple, deadline: float) -> None:
     for chunk in dict.fromkeys((configured["chunk"], 128, 256, 512, 1024)):
         if time.monotonic() < deadline:
             triton_config.CONFIGS[key] = configured | {"chunk": chunk}
-            of_chunks[chunk] = measured(key, pass_seconds, "chunk", "S", LENGTH, dim, MEASURED_DTYPES[bits], "cuda")
+            inputs = "chunk", "S", LENGTH, dim, MEASURED_DTYPES[bits], "cuda"
+            of_chunks[chunk] = measured(key, pass_seconds, *inputs, within=until(deadline))
     print(*key, "chunks:", {chunk: f"{x * 1e6:.0f} us" for chunk, x in of_chunks.items()}, flush=True)
     best = min(of_chunks, key=of_chunks.get, default=configured["chunk"])  # the configured one if all fail
     triton_config.CONFIGS[key] = configured | {"chunk": best}
@@ -639,8 +663,10 @@ def longest_parallel(architecture: str, deadline: float) -> int:
             return before
         inputs = "S", length, 64, torch.bfloat16, "cuda"
         key = architecture, 16, 64
-        whole, chunks = (measured(key, pass_seconds, form, *inputs) for form in ("parallel", "chunk"))
-        if math.isinf(whole) and math.isinf(chunks):
+        whole, chunks = (
+            measured(key, pass_seconds, form, *inputs, within=until(deadline)) for form in ("parallel", "chunk")
+        )
+        if not math.isfinite(whole + chunks):
             return before
         if whole > chunks:
             break
@@ -723,7 +749,7 @@ def present_gpu() -> tuple[str, str]:
 
 
 def main() -> None:
-    global FILE, TIMES, GPU
+    global FILE, TIMES, FIRST_ROW, GPU
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--compile", action="store_true", help="measure nothing")
     parser.add_argument("--predict", action="store_true", help="measure nothing; write the most promising candidates")
@@ -749,10 +775,12 @@ def main() -> None:
         return predict_all(keys, deadline, arguments.processes)
     architecture, GPU = (rehearse(), REHEARSAL) if arguments.rehearse else present_gpu()
     if arguments.again:
-        TIMES.unlink(missing_ok=True)
+        FIRST_ROW = len(read_rows(TIMES))
     for dtype, dim in itertools.product(arguments.dtypes, arguments.dims):
         key = architecture, torch.finfo(DTYPES[dtype]).bits, dim
-        if time.monotonic() < deadline and (is_missing(key) or triton_config.MEASURED.get(key) != GPU):
+        if time.monotonic() < deadline and (
+            arguments.again or is_missing(key) or triton_config.MEASURED.get(key) != GPU
+        ):
             try:
                 tune(key, deadline)
                 if not is_missing(key):

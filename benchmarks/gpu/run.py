@@ -25,7 +25,8 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
@@ -311,6 +312,18 @@ def run_parts(run: Run, parts: list[str]) -> None:
         raise SystemExit("FAULTS: " + "; ".join(run.faults))
 
 
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Meanwhile, a signal that asks for the end raises SystemExit, so that `Run.python` kills what it has started."""
+    numbers = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
+    before = {number: signal.signal(number, lambda number, _: sys.exit(128 + number)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def main(args: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="+", choices=[*PARTS, "all"], metavar="part", help=", ".join([*PARTS, "all"]))
@@ -324,16 +337,9 @@ def main(args: list[str] | None = None) -> None:
     arguments.out = arguments.out.resolve()
     arguments.out.mkdir(parents=True, exist_ok=True)
     chosen = list(PARTS) if "all" in arguments.parts else [part for part in PARTS if part in arguments.parts]
-    with tempfile.TemporaryDirectory() as scratch:
+    with ended_by_signals(), tempfile.TemporaryDirectory() as scratch:
         run_parts(Run(arguments, Path(scratch)), chosen)
 
 
-def end_on_signals() -> None:
-    """Let a signal that asks for the end raise SystemExit, after which the child's processes are killed."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
-
-
 if __name__ == "__main__":
-    end_on_signals()
     main()

@@ -14,6 +14,8 @@ import pytest
 import torch
 from gpu import sources
 
+from modeling_lion.triton import launch_options
+
 
 ROOT = Path(__file__).parents[2]
 
@@ -64,6 +66,9 @@ def test_times_of_other_kernels_or_tiles_are_measured_again(measure, tmp_path, m
     first, second = measure.read_rows(path)
     assert (first["note"], first["sources"], second["note"]) == ("a, b", None, None)
     assert measure.is_measured(path, [case()])
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "H100")
+    monkeypatch.setattr(launch_options, "architecture", lambda device: "sm_90")
+    assert measure.gpu() == {"gpu": "H100", "tiles_measured_on": None, "sources": case()["sources"]}
     root = tmp_path / "root"
     shutil.copytree(sources.ROOT / "modeling_lion", root / "modeling_lion")
     shutil.copytree(sources.ROOT / "configuration_lion", root / "configuration_lion")

@@ -148,7 +148,6 @@ from pathlib import Path
 from types import SimpleNamespace
 sys.path.insert(0, "benchmarks")
 from gpu import run
-run.end_on_signals()
 run.Run.about = "no GPU"
 code = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(100)"
 run.PARTS["check"] = (lambda call: call.python("check", "-c", code, call.out / "pid", seconds=100), 1)

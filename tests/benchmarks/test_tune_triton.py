@@ -4,6 +4,8 @@
 import importlib
 import math
 import os
+import subprocess
+import sys
 import time
 from concurrent.futures import Future
 from pathlib import Path
@@ -146,6 +148,37 @@ def test_all_launches_of_a_kernel_are_timed(module, monkeypatch):
     assert launches == dict.fromkeys(module.KERNELS, 1) | twice
 
 
+def test_a_kernel_is_timed_without_the_others(module, monkeypatch):
+    """What was not compiled before would cost the time of the GPU."""
+    started = []
+    monkeypatch.setattr(
+        module.launch_options, "launch", lambda kernel, *_, **options: started.append(kernel.fn.__name__)
+    )
+    monkeypatch.setattr(module, "seconds", lambda function: function() or 1)
+    module.kernel_seconds("output", "chunk", "S", 600, 64, torch.bfloat16)
+    assert set(started) == {"output_kernel"}
+
+
+@pytest.mark.slow
+def test_a_rehearsal_compiles_and_measures_each_kernel(tmp_path):
+    """In processes of their own, what is configured; a second one measures nothing."""
+    file, times = tmp_path / "config.py", tmp_path / "times.csv"
+    text = Path(triton_config.__file__).read_text()
+    file.write_text(text)
+    command = [sys.executable, "benchmarks/tune_triton.py", "--rehearse", "--file", file, "--times", times]
+    command += ["--dims", "64", "--dtypes", "bfloat16", "--seconds", "300"]
+    for _ in range(2):
+        environment = os.environ | {"TRITON_INTERPRET": "0", "CUDA_VISIBLE_DEVICES": ""}
+        subprocess.run(command, cwd=Path(__file__).parents[2], env=environment, check=True, capture_output=True)
+        rows = importlib.import_module("measure").read_rows(times)
+        assert [row["kernel"] for row in rows] == [*importlib.import_module("tune_triton").KERNELS]
+        assert all(row["microseconds"] and not row["note"] for row in rows)
+    written = {}
+    exec(file.read_text(), written)
+    assert written["CONFIGS"] == triton_config.read_table(triton_config.TABLE)
+    assert written["MEASURED"] == {CASE: "rehearsal"}
+
+
 def test_tables_are_written_and_the_rest_of_the_file_stays(module, tmp_path, monkeypatch):
     file, text = tmp_path / "triton_config.py", Path(triton_config.__file__).read_text()
     file.write_text(text)
@@ -239,7 +272,8 @@ def test_what_was_measured_is_not_measured_again(few, monkeypatch):
         patch.setattr(few, "kernel_seconds", None)
         few.tune(CASE, time.monotonic() + 60)
         assert triton_config.CONFIGS[CASE] == best and few.TIMES.stat().st_size == size
-    for name, value in (("GPU", "A100"), ("digest_of", lambda *_, **options: "of other kernels")):
+    others = {"GPU": "A100", "digest_of": lambda *_, **options: "of other kernels", "FIRST_ROW": len(few.KERNELS) + 2}
+    for name, value in others.items():
         with monkeypatch.context() as patch:
             patch.setattr(few, name, value)
             assert few.is_missing(CASE) and not few.known_times(CASE)
@@ -283,6 +317,32 @@ def test_the_fastest_is_taken_only_if_it_is_right(few, monkeypatch, capsys, bad)
     assert triton_config.CONFIGS[CASE]["lit_output"]["value_tile"] == 32
 
 
+def test_one_wrong_kernel_of_a_new_tile_is_found(few, monkeypatch):
+    """All kernels of a tile are compared at once, and each alone only if they differ."""
+    tiles = {kernel: triton_config.CONFIGS[CASE][kernel] for kernel in few.GRIDS["lit_tile"]}
+    cases = [("lit_tile", 32, kernel, option) for kernel, option in tiles.items()]
+    cases += [("lit_tile", 32, "lit_gradient", tiles["lit_gradient"] | {"num_warps": 2})]
+    configured = few.promising(CASE)[: len(few.KERNELS)]
+    monkeypatch.setattr(few, "promising", lambda key: [*configured, *((math.nan, *case) for case in cases)])
+    monkeypatch.setattr(
+        few,
+        "kernel_seconds",
+        lambda kernel, *_: triton_config.CONFIGS[CASE]["lit_tile"] + triton_config.CONFIGS[CASE][kernel]["num_warps"],
+    )
+    compared = []
+
+    def largest_difference(*_):
+        config = triton_config.CONFIGS[CASE]
+        compared.append(config["lit_gradient"]["num_warps"])
+        return 2.0 if config["lit_tile"] == 32 and compared[-1] == 2 else 0.1
+
+    monkeypatch.setattr(few, "largest_difference", largest_difference)
+    few.tune(CASE, time.monotonic() + 60)
+    assert triton_config.CONFIGS[CASE]["lit_tile"] == 32
+    assert triton_config.CONFIGS[CASE]["lit_gradient"] == tiles["lit_gradient"]
+    assert compared == [2, 4, 4, 2, 4]  # together, one by one, and together without the wrong one
+
+
 @pytest.mark.parametrize(("factor", "is_right"), [(1.0, True), (1.02, True), (1.2, False), (math.nan, False)])
 def test_results_are_compared_for_each_head(module, monkeypatch, factor, is_right):
     """One head of small numbers is wrong, in one gradient."""
@@ -298,7 +358,7 @@ def test_results_are_compared_for_each_head(module, monkeypatch, factor, is_righ
     monkeypatch.setattr(module, "run_passes", run_passes)
     monkeypatch.setattr(module, "cached_inputs", lambda *_: [torch.empty(0, dtype=torch.bfloat16)])
     monkeypatch.setitem(triton_config.CONFIGS, CASE, dict(reference))
-    assert (module.largest_difference("output", "chunk", CASE, reference) <= 1) == is_right
+    assert (module.largest_difference("chunk", CASE, reference) <= 1) == is_right
     assert triton_config.CONFIGS[CASE] is not reference
 
 
