@@ -16,12 +16,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import date
+from functools import cache
 from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 
 import torch
 import transformers
+from gpu.sources import digest_of
 from torch import Tensor
 
 
@@ -167,15 +169,22 @@ def torch_device(device: str) -> str:
     return "cpu" if device == REHEARSAL else device
 
 
+@cache
+def model_sources() -> str:
+    """Changes with the model, its kernels and their tiles."""
+    return digest_of(("modeling_lion", "configuration_lion"))
+
+
 def gpu(device: str = "cuda") -> dict[str, str | None]:
-    """Columns of a table for what is measured on a GPU."""
+    """Columns of a table for what is measured on a GPU: times of other sources or other tiles have other values."""
     if device == REHEARSAL:
-        return {"gpu": REHEARSAL, "tiles_measured_on": None}
+        return {"gpu": REHEARSAL, "tiles_measured_on": None, "sources": model_sources()}
     from modeling_lion.triton import config as triton_config
     from modeling_lion.triton import launch_options
 
     tiles = launch_options.architecture(torch.device("cuda", 0)), 16, 64
-    return {"gpu": torch.cuda.get_device_name(), "tiles_measured_on": triton_config.MEASURED.get(tiles)}
+    about = {"gpu": torch.cuda.get_device_name(), "tiles_measured_on": triton_config.MEASURED.get(tiles)}
+    return about | {"sources": model_sources()}
 
 
 def about_gpu() -> str:
@@ -255,11 +264,33 @@ def latest(rows: list[dict], *columns: str) -> dict[tuple, dict]:
 
 
 def is_measured(path: Path, cases: list[dict]) -> bool:
-    """Whether a table has all of these cases from this machine, with these versions and as many threads."""
+    """
+    Whether a table has all of these cases from this machine, with these versions and as many threads; on a GPU, cases
+    have the columns of `gpu`, and so these sources and tiles.
+    """
     return all(read_rows(path, **case, **machine()) for case in cases)
+
+
+def add_column(path: Path, column: str) -> None:
+    """Give a table a column that rows of today have, empty in its earlier rows, unless it has it or is not there."""
+    if not path.exists():
+        return
+    with path.open("r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        header, *rows = csv.reader(complete_lines(file.read()).splitlines()) or [[]]
+        if column in header:
+            return
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([[*header, column], *([*row, ""] for row in rows)])
+        file.seek(0)
+        file.write(text.getvalue().encode())
+        file.truncate()
 
 
 def table_of(args: argparse.Namespace, name: str) -> Path:
     """Where rows go, by the device and the dtype of a run."""
     suffix = "_gpu" if args.device != "cpu" else "" if args.dtype == "float32" else f"_{args.dtype}"
-    return args.output_dir / f"{name}{suffix}.csv"
+    path = args.output_dir / f"{name}{suffix}.csv"
+    if args.device != "cpu":
+        add_column(path, "sources")
+    return path

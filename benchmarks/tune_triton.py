@@ -13,9 +13,11 @@ modeling_lion/triton/config.py, for this GPU's architecture. Or compile kernels 
 `--predict` compiles the candidates of `GRIDS`, leaves out those that spill registers or need too much shared memory,
 and writes the most promising of each kernel to gpu/candidates.csv, with times that follow from their machine code
 (gpu/machine_code.py). They are measured on a GPU in that order, beside what is configured, while all processors
-compile; without them, every candidate is. Then, on whole forward and backward passes, the chunk size, and up to which
-length the full form is faster. What is found is written after every head dimension: an interrupted run keeps it.
-Afterwards, `--compile` checks every form and dtype.
+compile; without them, every candidate is. One that hangs, ends its process or has other results than the configured
+tiles is left out. Then, on whole forward and backward passes, the chunk size, and up to which length the full form is
+faster. Each time is in the table `--times` at once, and another run with the same kernels and GPU goes on from there.
+What was found is written after every head dimension, also by a run that ends early. Afterwards, `--compile` checks
+every form and dtype.
 
 What is compiled are the launches of real calls: forward and backward run on tensors without memory, and every kernel
 that they would start is compiled with the same types, sizes and alignments. `--compile` lists registers, stack and
@@ -40,8 +42,11 @@ from functools import cache, partial
 from pathlib import Path
 
 import torch
+import triton
 from gpu.machine_code import SHARED_MEMORY, compile_launch, faults, predict
-from measure import REHEARSAL, attention_inputs, gpu_seconds, read_rows
+from gpu.sources import digest_of
+from gpu.worker import CallFailed, Worker, Workers
+from measure import REHEARSAL, append_rows, attention_inputs, gpu_seconds, read_rows
 from reports.cells import print_table
 from triton.errors import TritonError
 
@@ -54,8 +59,19 @@ FILE = Path(triton_config.__file__)
 # What --predict found: the most promising candidates of each kernel.
 CANDIDATES = Path(__file__).parent / "gpu" / "candidates.csv"
 KEPT, KEPT_OF_TILE = 40, 8  # of each kernel, and at least of each tile
-# Seconds to compile and to measure one, at most.
+# Seconds to compile and to measure one, as a rule; and those after which one is left out.
 COMPILED, MEASURED = 4.0, 0.06
+COMPILES_WITHIN, MEASURES_WITHIN = 90.0, 40.0
+PASSES_WITHIN = 180.0  # whole passes, of which some kernels are compiled there
+# Seconds after the deadline in which the fastest are still checked.
+CHECKED_WITHIN = 20.0
+# By how much results may differ from those of the configured tiles: a part of the largest number of each head.
+ALLOWED = {torch.bfloat16: 0.06, torch.float16: 0.008, torch.float32: 1e-4}
+# The measured times, and what they are of.
+TIMES, FIRST_ROW = Path("outputs") / "tuning.csv", 0
+GPU = ""
+REHEARSES = False
+UNCHECKED = "no time to check it"
 BATCH, HEADS, LENGTH = 8, 12, 4096
 # Tokens for kernels of short sequences, which are one chunk.
 SHORT = 512
@@ -113,29 +129,28 @@ def make_inputs(mixer: str, length: int, dim: int, dtype: torch.dtype, device: s
     return [query, key, value, *2 * (log_decay or [None])]
 
 
-def run_passes(form: str, inputs: list) -> None:
-    """A forward and a backward pass."""
+def run_passes(form: str, inputs: list) -> list[torch.Tensor]:
+    """The results of a forward and a backward pass."""
     form, *later = form.split()
     division = "deferred" if later else "sum"
     if form == "feature_map":
-        triton_launch.launch_silu_norm(inputs[0])
-        triton_launch.launch_silu_norm(inputs[0], inputs[0])
-    else:
-        options = {"is_whole": form == "parallel"}
-        output, denominator, _, *saved = triton_launch.launch_attention(*inputs, 0, division, "both", **options)
-        triton_launch.launch_attention_gradients(
-            output,
-            denominator,
-            *inputs,
-            output,
-            denominator,
-            saved,
-            0,
-            division,
-            "both",
-            inputs[3] is not None,
-            **options,
-        )
+        return [triton_launch.launch_silu_norm(inputs[0]), triton_launch.launch_silu_norm(inputs[0], inputs[0])]
+    options = {"is_whole": form == "parallel"}
+    output, denominator, _, *saved = triton_launch.launch_attention(*inputs, 0, division, "both", **options)
+    gradients = triton_launch.launch_attention_gradients(
+        inputs[2].to(output.dtype),
+        denominator,
+        *inputs,
+        output,
+        denominator,
+        saved,
+        0,
+        division,
+        "both",
+        inputs[3] is not None,
+        **options,
+    )
+    return [output, *gradients]
 
 
 def launches_of(form: str, mixer: str, dim: int, dtype: str, architecture: str) -> dict[str, tuple]:
@@ -265,7 +280,7 @@ def predicted(key: tuple, group: str, tile: int, kernel: str, option: dict) -> d
     configure(key, {kernel: option}, group, tile)
     dtype = str(MEASURED_DTYPES[bits]).removeprefix("torch.")
     found = {"architecture": architecture, "bits": bits, "dim": dim, "kernel": kernel, "tile": tile}
-    found |= {"options": " ".join(f"{name}={x}" for name, x in option.items()), "microseconds": 0.0}
+    found |= {"options": text_of(option), "microseconds": 0.0}
     for name, launch in launches_of(*place(group, kernel)[:2], dim, dtype, architecture).items():
         if name.startswith(KERNELS[kernel]):
             result = compile_launch(*launch, architecture) | {"architecture": architecture}
@@ -275,7 +290,7 @@ def predicted(key: tuple, group: str, tile: int, kernel: str, option: dict) -> d
             times = predict(result, launch[1], option["num_warps"], work, architecture)
             times["microseconds"] += found["microseconds"]
             found |= {"registers": result["registers"], "shared_bytes": result["shared_bytes"]} | times
-    return found
+    return found | {"triton": triton.__version__}
 
 
 def cases_of(key: tuple) -> list[tuple]:
@@ -311,8 +326,12 @@ def key_of(row: dict) -> tuple:
     return row["architecture"], row["bits"], row["dim"]
 
 
+def text_of(option: dict) -> str:
+    return " ".join(f"{name}={x}" for name, x in option.items())
+
+
 def case_of(row: dict) -> tuple:
-    """`(group, tile, kernel, option)` of a row of CANDIDATES."""
+    """`(group, tile, kernel, option)` of a row of CANDIDATES or of TIMES."""
     option = {name: int(x) for name, x in (pair.split("=") for pair in row["options"].split())}
     group = next((group for group, kernels in GRIDS.items() if row["kernel"] in kernels), "")
     return group, row["tile"], row["kernel"], option
@@ -323,11 +342,11 @@ def predict_all(keys: list[tuple], deadline: float, processes: int) -> None:
     rows = read_rows(CANDIDATES)
     known = {key: [case_of(row) for row in rows if key_of(row) == key] for key in keys}
     cases = [(key, *case) for key in keys for case in cases_of(key) if case not in known[key]]
-    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-        futures = [pool.submit(predicted, *case) for case in cases]
-        _, late = wait(futures, timeout=max(0.0, deadline - time.monotonic()))
-        pool.shutdown(cancel_futures=True)
-    new = [future.result() for future in futures if not future.cancelled()]
+    workers = Workers(processes)
+    futures = [workers.submit(COMPILES_WITHIN, predicted, *case) for case in cases]
+    done, late = wait(futures, timeout=max(0.0, deadline - time.monotonic()))
+    workers.end()
+    new = [None if future.exception() else future.result() for future in done]
     print(f"{len(cases)} candidates to compile, {len(late)} without time, {new.count(None)} with faults")
     rows = best_candidates(rows + [row for row in new if row is not None])
     rows.sort(key=lambda row: [row[name] for name in ("architecture", "bits", "dim", "kernel", "microseconds")])
@@ -373,11 +392,10 @@ def cached_inputs(*arguments) -> list:
 
 
 def kernel_seconds(kernel: str, form: str, *of_inputs) -> float:
-    """The time of all launches of one kernel in a forward and a backward pass."""
+    """The time of all launches of one kernel in a forward and a backward pass; others are neither compiled nor run."""
     launches, inputs = [], cached_inputs(*of_inputs)
 
     def record(function, programs, *args, **options):
-        launch_options.launch(function, programs, *args, **options)
         if function.fn.__name__ == KERNELS[kernel]:
             launches.append(partial(launch_options.launch, function, programs, *args, **options))
 
@@ -387,29 +405,51 @@ def kernel_seconds(kernel: str, form: str, *of_inputs) -> float:
 
 
 class Measurer:
-    """Measures in another process, which a kernel that fails may end."""
+    """Measures in another process, which a kernel that fails or hangs may end."""
 
     def __init__(self):
-        self.pool = None
+        self.worker, self.reason = Worker(), ""
 
-    def __call__(self, key: tuple, function: Callable, *arguments) -> float:
-        """The result of `function` under the present configuration, infinite if the GPU refuses it."""
-        if self.pool is None:
-            self.pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+    def __call__(self, key: tuple, function: Callable, *arguments, within: float = MEASURES_WITHIN) -> float:
+        """The result of `function` under the present configuration; infinite if it fails, for a `reason`."""
+        self.reason = ""
+        call = configured_call, key, triton_config.CONFIGS[key], REHEARSES, function, *arguments
         try:
-            return self.pool.submit(configured_call, key, triton_config.CONFIGS[key], function, *arguments).result()
-        except (RuntimeError, TritonError) as error:  # among them: BrokenProcessPool, CUDA errors
+            found = self.worker(within, *call)
+        except CallFailed as error:
+            found = str(error)
+        if isinstance(found, str):
+            self.reason = found
             about = {name: triton_config.CONFIGS[key].get(name) for name in arguments[:1]}
-            print(*key, f"left out: {about}, {str(error).partition(chr(10))[0]}", flush=True)
-            if not isinstance(error, TritonError):
-                self.pool.shutdown(wait=False, cancel_futures=True)
-                self.pool = None
-            return float("inf")
+            print(*key, f"left out: {about}, {found}", flush=True)
+            return math.inf
+        return found
 
 
-def configured_call(key: tuple, config: dict, function: Callable, *arguments):
+def configured_call(key: tuple, config: dict, rehearses: bool, function: Callable, *arguments) -> float | str:
+    """The result of a function; the reason if Triton refuses it, after which its process can go on."""
+    if rehearses and not REHEARSES:
+        rehearse()
     triton_config.CONFIGS[key] = config
-    return function(*arguments)
+    try:
+        return function(*arguments)
+    except TritonError as error:
+        return str(error).partition("\n")[0]
+
+
+def largest_difference(form: str, key: tuple, reference: dict, *of_inputs) -> float:
+    """The largest difference of results from those of the configuration `reference`, as a part of what is ALLOWED."""
+    inputs, config = cached_inputs(*of_inputs), triton_config.CONFIGS[key]
+    results = run_passes(form, inputs)
+    triton_config.CONFIGS[key] = reference
+    largest = 0.0
+    for result, right in zip(results, run_passes(form, inputs), strict=True):
+        if result.numel() and not result.is_meta:  # as tensors of a rehearsal are
+            result, right = (x.double().flatten(0, 1).flatten(1) for x in (result, right))
+            error = (result - right).abs().amax(1) / right.abs().amax(1).clamp(min=1e-12)
+            largest = max(largest, float(error.nan_to_num(math.inf).max()))
+    triton_config.CONFIGS[key] = config
+    return largest / ALLOWED[inputs[0].dtype]
 
 
 def pass_seconds(form: str, *of_inputs) -> float:
@@ -417,85 +457,217 @@ def pass_seconds(form: str, *of_inputs) -> float:
     return seconds(partial(run_passes, form, cached_inputs(*of_inputs)))
 
 
-def measured_times(key: tuple, deadline: float, measured: Measurer) -> dict[tuple, list]:
+def label(tile: int, kernel: str, option: dict) -> tuple:
+    return tile, kernel, frozenset(option.items())
+
+
+def about_times() -> dict[str, str]:
+    """What measured times are of, beside their tiles."""
+    return {"gpu": GPU, "sources": digest_of(["modeling_lion/triton"], triton.__version__, without=["config.py"])}
+
+
+def known_times(key: tuple) -> dict[tuple, float]:
+    """What TIMES has from FIRST_ROW on, by `label`: seconds, infinite for what was left out."""
+    about = about_times().items()
+    rows = [row for row in read_rows(TIMES)[FIRST_ROW:] if key_of(row) == key and about <= row.items()]
+    cases = [case_of(row)[1:] for row in rows]
+    times = [math.inf if row["microseconds"] is None else 1e-6 * row["microseconds"] for row in rows]
+    return {label(*case): found for case, found in zip(cases, times, strict=True)}
+
+
+def is_missing(key: tuple) -> bool:
+    """Whether a tuning has begun a table of times, and not of all candidates with these kernels on this GPU."""
+    known = known_times(key)
+    return TIMES.exists() and not all(label(*case[2:]) in known for case in promising(key))
+
+
+def keep(key: tuple, case: tuple, found: float, note: str = "") -> None:
+    """Write a time down, or why there is none."""
+    _, tile, kernel, option = case
+    row = dict(zip(("architecture", "bits", "dim"), key, strict=True)) | {"kernel": kernel, "tile": tile}
+    row |= {"options": text_of(option), "microseconds": 1e6 * found if math.isfinite(found) else None}
+    append_rows(TIMES, [row | {"note": note} | about_times()])
+
+
+def measure_candidates(
+    key: tuple, times: dict[tuple, list], deadline: float, measured: Measurer, workers: Workers
+) -> None:  # fmt: skip
     """
-    `(seconds, option)` by group, tile and kernel, the fastest first. All processors compile what is to be measured;
-    what has faults in this version of Triton is left out.
+    Add `(seconds, option)` by group, tile and kernel, what is configured first. The workers compile what is to be
+    measured; what has faults in this version of Triton is left out, and what TIMES has is not measured again.
     """
     _, bits, dim = key
-    before, cases, times = triton_config.CONFIGS[key], promising(key), defaultdict(list)
-    processors = multiprocessing.cpu_count()
+    before, known = triton_config.CONFIGS[key], known_times(key)
+    cases, todo = promising(key), []
+    for expected, *case in cases:
+        group, tile, kernel, option = case
+        found = known.get(label(*case[1:]))
+        if found is None:
+            todo.append((expected, *case))
+        elif math.isfinite(found):
+            times[group, tile, kernel].append((found, option))
+    compiled = len(todo) + (len(KERNELS) if bits == 16 else 0)  # the fastest in float16, too
     print(
-        *key, f"{len(cases)} candidates: {len(cases) * COMPILED / processors:.0f} s to compile them with {processors} "
-        f"processors, {len(cases) * MEASURED:.0f} s to measure them; {deadline - time.monotonic():.0f} s are left",
-        flush=True,
+        *key, f"{len(cases)} candidates, {len(cases) - len(todo)} known; {compiled * COMPILED / workers.count:.0f} s "
+        f"to compile others with {workers.count} processors, {len(todo) * MEASURED:.0f} s to measure them; "
+        f"{deadline - time.monotonic():.0f} s are left", flush=True,
     )  # fmt: skip
-    pool = ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"))
-    futures = [pool.submit(fits, key, *case[1:]) for case in cases]
-    for (expected, group, tile, kernel, option), future in zip(cases, futures, strict=True):
-        done, _ = wait([future], timeout=max(0.0, deadline - time.monotonic()))
-        if not done or time.monotonic() > deadline:
-            break
-        if future.result() or (option, tile) == (before[kernel], before[group]):
+    futures = [workers.submit(COMPILES_WITHIN, fits, key, *case[1:]) for case in todo]
+    try:
+        for (expected, *case), future in zip(todo, futures, strict=True):
+            group, tile, kernel, option = case
+            done, _ = wait([future], timeout=max(0.0, deadline - time.monotonic()))
+            if not done or time.monotonic() > deadline:
+                return
+            if faulty := future.exception() or not future.result():
+                why = "faults of what was compiled" if faulty is True else str(faulty)
+                print(*key, kernel, f"tile {tile}", option, f"left out: {why}", flush=True)
+                if (option, tile) != (before[kernel], before[group]):
+                    keep(key, case, math.inf, why)
+                    continue
             form, mixer, length = place(group, kernel)
             triton_config.CONFIGS[key] = before | {kernel: option, group: tile}
             of_inputs = mixer, length, dim, MEASURED_DTYPES[bits], "cuda"
             found = measured(key, kernel_seconds, kernel, form, *of_inputs)
-            times[group, tile, kernel].append((found, option))
+            keep(key, case, found, measured.reason)
             print(
                 *key, kernel, f"tile {tile}", option, f"{expected:.0f} us predicted, {found * 1e6:.0f} us", flush=True
             )
-    pool.shutdown(wait=False, cancel_futures=True)
+            if math.isfinite(found):
+                times[group, tile, kernel].append((found, option))
+    finally:
+        for future in futures:
+            future.cancel()
+        triton_config.CONFIGS[key] = before
+
+
+def fastest_tile(group: str, times: dict[tuple, list], configured: dict) -> tuple[int, list[tuple]]:
+    """The tile whose kernels are the fastest together, and their `(seconds, option)`; no kernels if none has all."""
+    found = [(math.inf, False, 0, [])]
+    for tile in {tile for of, tile, _ in times if of == group}:
+        fastest = [min(times[group, tile, kernel], key=lambda x: x[0], default=None) for kernel in GRIDS[group]]
+        if all(fastest):
+            found.append((sum(pair[0] for pair in fastest), tile != configured[group], tile, fastest))
+    return min(found, key=lambda x: x[:2])[2:]
+
+
+def until(deadline: float) -> float:
+    """Seconds for whole passes, which may end a little later."""
+    return min(PASSES_WITHIN, max(0.0, deadline - time.monotonic()) + CHECKED_WITHIN)
+
+
+def difference(key: tuple, cases: list[tuple], configured: dict, deadline: float, measured: Measurer) -> float:
+    """The `largest_difference` of results with some cases of a group, all at once, from what is configured."""
+    _, bits, dim = key
+    before, largest = triton_config.CONFIGS[key], 0.0
+    for form, mixer, length in dict.fromkeys(place(case[0], case[2]) for case in cases):
+        triton_config.CONFIGS[key] = configured
+        for group, tile, kernel, option in cases:
+            configure(key, {kernel: option}, group, tile)
+        of_inputs = mixer, length, dim, MEASURED_DTYPES[bits], "cuda"
+        found = measured(key, largest_difference, form, key, configured, *of_inputs, within=until(deadline))
+        largest = max(largest, found)
     triton_config.CONFIGS[key] = before
-    for some in times.values():
-        some.sort(key=lambda pair: pair[0])
-    return times
+    return largest
 
 
-def choose(key: tuple, times: dict[tuple, list]) -> None:
-    """Configure the tile of each group whose kernels are the fastest together, with options that work in float16."""
+def choose(key: tuple, times: dict[tuple, list], deadline: float, measured: Measurer, workers: Workers) -> None:
+    """
+    Configure the tile of each group whose kernels are the fastest together, with options that work in float16 and have
+    the results of what is configured. What cannot be checked before the deadline is not taken.
+    """
+    configured, in_float16 = triton_config.CONFIGS[key], {}
+
+    def checked(group: str) -> list[tuple]:
+        """The fastest cases of a group that have to be checked; their compilation begins."""
+        tile, fastest = fastest_tile(group, times, configured)
+        cases = [(group, tile, kernel, x[1]) for kernel, x in zip(GRIDS[group], fastest, strict=bool(fastest))]
+        cases = [x for x in cases if (tile, x[3]) != (configured[group], configured[x[2]])]
+        for case in cases:
+            if key[1] == 16 and label(*case[1:]) not in in_float16:
+                call = COMPILES_WITHIN, fits, key, *case, "float16"
+                in_float16[label(*case[1:])] = workers.submit(*call)
+        return cases
+
+    def faults_of(cases: list[tuple]) -> dict[int, str]:
+        """Why some of these cases are not taken, by their places."""
+        found = {}
+        for i, case in enumerate(cases):
+            if (future := in_float16.get(label(*case[1:]))) is not None:
+                done, _ = wait([future], timeout=max(0.0, deadline - time.monotonic()))
+                if done and (faulty := future.exception() or not future.result()):
+                    found[i] = f"in float16: {'faults' if faulty is True else faulty}"
+        if found or not cases:
+            return found
+        error = difference(key, cases, configured, deadline, measured) if time.monotonic() < deadline else math.inf
+        if error <= 1:
+            return {}
+        for i, case in enumerate(cases):  # each alone, with the others as they are configured
+            if time.monotonic() < deadline:
+                error = difference(key, [case], configured, deadline, measured)
+            if time.monotonic() > deadline:
+                return {i: UNCHECKED}
+            if error > 1:
+                found[i] = f"other results than the configured tiles, by {error:.1f} times what is allowed"
+        return found or dict.fromkeys(range(len(cases)), "other results together than the configured tiles")
+
+    for group in GRIDS:
+        checked(group)
     for group, grids in GRIDS.items():
-        before, found = triton_config.CONFIGS[key], []
-        for tile in {tile for of, tile, _ in times if of == group}:
-            some = [times[group, tile, kernel] for kernel in grids]
-            if all(some):
-                found.append((sum(of_kernel[0][0] for of_kernel in some), tile != before[group], tile))
-        if not found:
-            continue
-        *_, tile = min(found)
-        options = {}
-        for kernel in grids:
-            some = times[group, tile, kernel]
-            works = (x for x in some if key[1] != 16 or fits(key, group, tile, kernel, x[1], dtype="float16"))
-            least, options[kernel] = next(works, some[0])
-            print(*key, kernel, f"{least * 1e6:.0f} us, the fastest of {len(some)}:", options[kernel], flush=True)
-        triton_config.CONFIGS[key] = before | options | {group: tile}
+        while found := faults_of(cases := checked(group)):
+            for i, why in found.items():
+                case = cases[i]
+                print(*key, case[2], f"tile {case[1]}", case[3], f"not taken: {why}", flush=True)
+                if why != UNCHECKED:
+                    times[case[:3]] = [x for x in times[case[:3]] if x[1] != case[3]]
+                    keep(key, case, math.inf, why)
+            if UNCHECKED in found.values():
+                break
+        else:
+            tile, fastest = fastest_tile(group, times, configured)
+            for kernel, (least, option) in zip(grids, fastest, strict=bool(fastest)):
+                some = times[group, tile, kernel]
+                print(*key, kernel, f"{least * 1e6:.0f} us, the fastest of {len(some)}:", option, flush=True)
+                configure(key, {kernel: option}, group, tile)
 
 
 def tune(key: tuple, deadline: float) -> None:
     """Configure the fastest on this GPU. What the deadline leaves no time for stays as it is configured."""
     _, bits, dim = key
-    measured = Measurer()
+    measured, workers, times = Measurer(), Workers(multiprocessing.cpu_count()), defaultdict(list)
     start = time.monotonic()
-    choose(key, measured_times(key, start + 0.8 * max(0.0, deadline - start), measured))
-    times = {}
+    try:
+        measure_candidates(key, times, start + 0.8 * max(0.0, deadline - start), measured, workers)
+    finally:
+        try:
+            choose(key, times, deadline + CHECKED_WITHIN, measured, workers)
+        finally:
+            workers.end()
+    of_chunks = {}
     configured = triton_config.CONFIGS[key]
     for chunk in dict.fromkeys((configured["chunk"], 128, 256, 512, 1024)):
         if time.monotonic() < deadline:
             triton_config.CONFIGS[key] = configured | {"chunk": chunk}
-            times[chunk] = measured(key, pass_seconds, "chunk", "S", LENGTH, dim, MEASURED_DTYPES[bits], "cuda")
-    print(*key, "chunks:", {chunk: f"{x * 1e6:.0f} us" for chunk, x in times.items()}, flush=True)
-    triton_config.CONFIGS[key] = configured | {"chunk": min(times, key=times.get, default=configured["chunk"])}
+            inputs = "chunk", "S", LENGTH, dim, MEASURED_DTYPES[bits], "cuda"
+            of_chunks[chunk] = measured(key, pass_seconds, *inputs, within=until(deadline))
+    print(*key, "chunks:", {chunk: f"{x * 1e6:.0f} us" for chunk, x in of_chunks.items()}, flush=True)
+    best = min(of_chunks, key=of_chunks.get, default=configured["chunk"])  # the configured one if all fail
+    triton_config.CONFIGS[key] = configured | {"chunk": best}
 
 
-def longest_parallel(before: int, deadline: float) -> int:
+def longest_parallel(architecture: str, deadline: float) -> int:
     """Up to which length the full form is faster than chunks, in both passes; as before if time does not suffice."""
-    longest = 64
+    before, longest, measured = triton_config.PARALLEL_UP_TO[architecture], 64, Measurer()
     for length in (128, 256, 384, 512, 768, 1024, 1536, 2048):
         if time.monotonic() > deadline:
             return before
         inputs = "S", length, 64, torch.bfloat16, "cuda"
-        whole, chunks = (pass_seconds(form, *inputs) for form in ("parallel", "chunk"))
+        key = architecture, 16, 64
+        whole, chunks = (
+            measured(key, pass_seconds, form, *inputs, within=until(deadline)) for form in ("parallel", "chunk")
+        )
+        if not math.isfinite(whole + chunks):
+            return before
         if whole > chunks:
             break
         longest = length
@@ -534,7 +706,9 @@ def write() -> None:
     for node in reversed(ast.parse(text).body):
         if isinstance(node, ast.Assign) and (name := node.targets[0].id) in values:
             lines[node.lineno - 1 : node.end_lineno] = [f"{name} = {values[name]}"]
-    FILE.write_text("\n".join(lines) + "\n")
+    part = FILE.with_suffix(".part")
+    part.write_text("\n".join(lines) + "\n")
+    part.replace(FILE)  # so that a process that is killed leaves one or the other
 
 
 def compile_all(architectures: list[str], dtypes: list[str], dims: list[int]) -> int:
@@ -554,36 +728,44 @@ def compile_all(architectures: list[str], dtypes: list[str], dims: list[int]) ->
 
 
 def rehearse() -> str:
-    """From now on every time is one second, nothing is launched, and few candidates are tried; the architecture."""
-    global GRIDS, make_inputs, seconds, Measurer, promising
-    GRIDS = {
-        group: {kernel: {name: values[:1] for name, values in grid.items()} for kernel, grid in grids.items()}
-        for group, grids in GRIDS.items()
-        if group != "tile"
-    }
+    """
+    From now on every time is one second, nothing is launched, and one candidate of each kernel is tried, what is
+    configured; the architecture. Compilers and processes are real.
+    """
+    global REHEARSES, make_inputs, seconds, promising
+    REHEARSES = True
     make_inputs = partial(lambda make, *args: make(*args[:4]), make_inputs)
     seconds = lambda function: 1.0
-    promising = partial(lambda of, key: of(key)[: sum(map(len, GRIDS.values())) + 2], promising)
-    Measurer = lambda: lambda key, function, *arguments: function(*arguments)
+    promising = partial(lambda of, key: of(key)[: len(KERNELS)], promising)
     launch_options.launch = lambda *args, **options: None
     return "sm_90"
 
 
+def present_gpu() -> tuple[str, str]:
+    """Architecture and name of the GPU."""
+    if not torch.cuda.is_available():
+        raise SystemExit("There is no GPU to measure on.")
+    return launch_options.architecture(torch.device("cuda", torch.cuda.current_device())), torch.cuda.get_device_name()
+
+
 def main() -> None:
-    global FILE
+    global FILE, TIMES, FIRST_ROW, GPU
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--compile", action="store_true", help="measure nothing")
     parser.add_argument("--predict", action="store_true", help="measure nothing; write the most promising candidates")
     parser.add_argument("--processes", type=int, default=1, help="with --predict")
-    parser.add_argument("--architectures", nargs="+", default=list(SHARED_MEMORY), choices=list(SHARED_MEMORY))
+    parser.add_argument("--architectures", nargs="+", default=list(SHARED_MEMORY), choices=[*SHARED_MEMORY, "here"])
     parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"], choices=list(DTYPES))
     parser.add_argument("--dims", type=int, nargs="+", default=DIMS, choices=DIMS)
     parser.add_argument("--seconds", type=float, default=3600, help="stop measuring after")
     parser.add_argument("--file", type=Path, default=FILE, help="the file with the tables")
+    parser.add_argument("--times", type=Path, default=TIMES, help="table of what was measured")
     parser.add_argument("--again", action="store_true", help="tune again what was measured on this GPU")
     parser.add_argument("--rehearse", action="store_true", help="without a GPU, to see that it runs")
     arguments = parser.parse_args()
-    FILE = arguments.file
+    FILE, TIMES = arguments.file, arguments.times
+    if "here" in arguments.architectures:
+        arguments.architectures = [present_gpu()[0]]
     if arguments.compile:
         raise SystemExit(compile_all(arguments.architectures, arguments.dtypes, arguments.dims))
     deadline = time.monotonic() + arguments.seconds
@@ -591,21 +773,21 @@ def main() -> None:
         bits = [torch.finfo(DTYPES[dtype]).bits for dtype in arguments.dtypes]
         keys = list(itertools.product(arguments.architectures, bits, arguments.dims))
         return predict_all(keys, deadline, arguments.processes)
-    if arguments.rehearse:
-        architecture, gpu = rehearse(), REHEARSAL
-    elif torch.cuda.is_available():
-        architecture = launch_options.architecture(torch.device("cuda", torch.cuda.current_device()))
-        gpu = torch.cuda.get_device_name()
-    else:
-        raise SystemExit("There is no GPU to measure on.")
+    architecture, GPU = (rehearse(), REHEARSAL) if arguments.rehearse else present_gpu()
+    if arguments.again:
+        FIRST_ROW = len(read_rows(TIMES))
     for dtype, dim in itertools.product(arguments.dtypes, arguments.dims):
         key = architecture, torch.finfo(DTYPES[dtype]).bits, dim
-        if time.monotonic() < deadline and (arguments.again or triton_config.MEASURED.get(key) != gpu):
-            tune(key, deadline)
-            if time.monotonic() < deadline:
-                triton_config.MEASURED[key] = gpu
-            write()
-    triton_config.PARALLEL_UP_TO[architecture] = longest_parallel(triton_config.PARALLEL_UP_TO[architecture], deadline)
+        if time.monotonic() < deadline and (
+            arguments.again or is_missing(key) or triton_config.MEASURED.get(key) != GPU
+        ):
+            try:
+                tune(key, deadline)
+                if not is_missing(key):
+                    triton_config.MEASURED[key] = GPU
+            finally:
+                write()
+    triton_config.PARALLEL_UP_TO[architecture] = longest_parallel(architecture, deadline)
     write()
 
 

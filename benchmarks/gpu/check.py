@@ -1,12 +1,11 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Results of the cases of tests/triton/: failures first, and the smallest case of each kind."""
 
-import hashlib
 import json
 import re
 from pathlib import Path
 
-from gpu.tree import ROOT
+from gpu.sources import digest_of
 
 
 CASES = ("tests/triton/triton_cases.py", "tests/triton/model_cases.py")
@@ -18,11 +17,28 @@ REHEARSED += " or (trainer and text) or cuda_graphs"
 
 def key_of_sources(gpu: str) -> str:
     """Changes with the GPU and with every file that the cases run or are."""
-    digest = hashlib.sha256(gpu.encode())
-    for folder in ("modeling_lion", "configuration_lion", "tests/triton", "tests/support"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
+    return digest_of(("modeling_lion", "configuration_lion", "tests/triton", "tests/support"), gpu)
+
+
+def comes_first(case: str) -> bool:
+    """
+    Whether it is one of decays in TensorFloat-32: most of what ever failed on a GPU. Their products take an operand
+    from registers (tests/triton/test_sources.py).
+    """
+    return "tf32" in case and ("decay" in case or "selective" in case)
+
+
+def in_order(cases: list[str], processes: int) -> list[str]:
+    """What comes first at the start of what each process gets: pytest-xdist gives each as many cases in a row."""
+    first = [case for case in cases if comes_first(case)]
+    rest = [case for case in cases if not comes_first(case)]
+    found, left = [], len(cases)
+    for i in range(processes):
+        own = first[i::processes]
+        count = left // (processes - i)
+        left -= count
+        found += own + [rest.pop(0) for _ in range(min(len(rest), max(0, count - len(own))))]
+    return found + rest
 
 
 def outcomes(file: Path, key: str) -> dict[str, dict]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from gpu.check import in_order
 
 
 OUTCOMES, PASSED, COUNT, KEY = (os.environ.get(f"LION_{x}", "") for x in ("OUTCOMES", "PASSED", "COUNT", "KEY"))
@@ -24,7 +25,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Path(COUNT).write_text(str(len(items)))
     passed = set(Path(PASSED).read_text().splitlines())
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in passed])
-    items[:] = [item for item in items if item.nodeid not in passed]
+    left = {item.nodeid: item for item in items if item.nodeid not in passed}
+    processes = getattr(config, "workerinput", {}).get("workercount", 1)
+    items[:] = [left[case] for case in in_order(list(left), processes)]
 
 
 def first_error(report: pytest.TestReport) -> str:

@@ -3,8 +3,8 @@
 What a GPU has to say about LION, one command for each part, with the Python that runs this and without installing
 anything:
 
-    python benchmarks/gpu/run.py check tune --out outputs/gpu             # against float64; then the fastest tiles
-    python benchmarks/gpu/run.py quick figures models --out outputs/gpu
+    python benchmarks/gpu/run.py check tune quick --out outputs/gpu --minutes 8
+    python benchmarks/gpu/run.py figures models --out outputs/gpu --minutes 4
     python benchmarks/gpu/run.py all --out outputs/gpu --minutes 60
     python benchmarks/gpu/run.py paper --out outputs/gpu --data fashion    # again, until it says that all is there
     python benchmarks/gpu/run.py all --out outputs/rehearsal --rehearse    # on a CPU, small
@@ -12,7 +12,8 @@ anything:
 A call prints what it will do and how long each part may take, and ends by itself after --minutes. It fails if a part
 does: if nothing was checked, for example, or if a case is wrong. What it found is in the folder --out at once, and the
 next call with that folder goes on from there: report.md, tables, a picture, the tuned config.py, the outcomes of the
-checks, and logs.tar.gz. docs/benchmarks/gpu.md says what each part does. No setting of the GPU is changed.
+checks, and logs.tar.gz. Each part but `check` uses the tuned tiles of that folder. docs/benchmarks/gpu.md says what
+each part does. No setting of the GPU is changed.
 """
 
 import argparse
@@ -24,7 +25,8 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
@@ -32,6 +34,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from gpu.tree import ROOT, python_path  # noqa: E402
+from gpu.worker import end_with_parent  # noqa: E402
 
 
 CONFIG = ROOT / "modeling_lion" / "triton" / "config.py"
@@ -81,7 +84,7 @@ class Run:
             position = log.tell()
             process = subprocess.Popen(
                 command, cwd=ROOT, env=self.environment | environment, stdin=subprocess.DEVNULL, stdout=log,
-                stderr=subprocess.STDOUT, start_new_session=True,
+                stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=end_with_parent,
             )  # fmt: skip
             try:
                 code = process.wait(seconds)
@@ -91,9 +94,9 @@ class Run:
                 if process.poll() is None or code == -1:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.wait()
-        with tarfile.open(self.archive, "w:gz") as packed:
-            for path in sorted(self.logs.iterdir()):
-                packed.add(path, path.name)
+                with tarfile.open(self.archive, "w:gz") as packed:
+                    for path in sorted(self.logs.iterdir()):
+                        packed.add(path, path.name)
         text = (self.logs / f"{name}.log").read_bytes()[position:].decode(errors="replace")
         if code not in fine:
             self.faults.append(f"{name} ended with {code}")
@@ -163,24 +166,29 @@ def values_of(file: Path) -> dict:
     return values
 
 
+def install_tiles(run: Run) -> None:
+    """Put the tiles that an earlier call has tuned into the code, unless they are of kernels with other options."""
+    found = run.out / "config.py"
+    if not run.rehearses and found.exists() and values_of(found)["COLUMNS"] == values_of(CONFIG)["COLUMNS"]:
+        shutil.copy(found, CONFIG)
+
+
 def tune(run: Run) -> str:
     found = run.out / "config.py"
     if run.rehearses:
         shutil.copy(CONFIG, found)
-    elif found.exists() and values_of(found)["COLUMNS"] == values_of(CONFIG)["COLUMNS"]:  # else of other kernels
-        shutil.copy(found, CONFIG)
-    for dim, seconds in ({64: 60} if run.rehearses else DIMS).items():
+    for dim, seconds in ({64: 150} if run.rehearses else DIMS).items():
         seconds = min(seconds, run.stop - time.monotonic() - 20)
         if seconds < 10:
             break
-        options = ("--dtypes", "bfloat16", "--dims", dim, "--seconds", seconds)
+        options = ("--dtypes", "bfloat16", "--dims", dim, "--seconds", seconds, "--times", run.out / "tuning.csv")
         options += ("--rehearse", "--file", found) if run.rehearses else ()
         run.python("tune", "benchmarks/tune_triton.py", *options, seconds=seconds + 60)
         if run.rehearses:
             continue
         shutil.copy(CONFIG, found)
-        options = ("--compile", "--architectures", "sm_90", "--dtypes", "bfloat16", "--dims", dim)
-        code = run.python("tune", "benchmarks/tune_triton.py", *options, seconds=60, echo=False)
+        options = ("--compile", "--architectures", "here", "--dtypes", "bfloat16", "float16", "--dims", dim)
+        code = run.python("tune", "benchmarks/tune_triton.py", *options, seconds=75, echo=False)
         print({0: "every form compiles without faults", -1: "no time was left to compile every form"}.get(code, ""))
     written = values_of(found if found.exists() else CONFIG)
     about = [f"{'/'.join(map(str, key))}: measured on {gpu}" for key, gpu in written["MEASURED"].items()]
@@ -253,13 +261,16 @@ LEAST = 20  # seconds, for less than which no part is begun
 
 
 def shares(parts: list[str], minutes: float) -> dict[str, float]:
-    """The minutes of each part: those of PARTS, the last ones less; or all more, if there are more."""
-    total = sum(PARTS[part][1] for part in parts)
-    found, left = {}, minutes
-    for part in parts:
-        found[part] = min(left, PARTS[part][1] * max(1.0, minutes / total))
-        left -= found[part]
-    return found
+    """
+    The minutes of each part: those of PARTS, or all more or less in the same ratio. If there are less, `paper` gets
+    what the others leave.
+    """
+    usual = {part: PARTS[part][1] for part in parts}
+    missing = max(0.0, sum(usual.values()) - minutes)
+    if missing and "paper" in usual:
+        usual["paper"] = max(0.0, usual["paper"] - missing)
+    total = sum(usual.values())
+    return {part: minutes * x / total for part, x in usual.items()}
 
 
 def title(is_rehearsal: bool) -> str:
@@ -292,11 +303,25 @@ def run_parts(run: Run, parts: list[str]) -> None:
             continue
         later = sum(list(plan.values())[parts.index(part) + 1 :])
         run.stop = max(start + 60 * minutes, run.end - 60 * later)  # with what earlier parts have left
+        if part != "check":
+            install_tiles(run)
         text = PARTS[part][0](run)
         add_to_report(report, part, f"{run.about}\n\n{text}", heading)
         print(f"\n== {part}, {time.monotonic() - start:.0f} s\n{text}\n", flush=True)
     if run.faults:
         raise SystemExit("FAULTS: " + "; ".join(run.faults))
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Meanwhile, a signal that asks for the end raises SystemExit, so that `Run.python` kills what it has started."""
+    numbers = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
+    before = {number: signal.signal(number, lambda number, _: sys.exit(128 + number)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def main(args: list[str] | None = None) -> None:
@@ -312,7 +337,7 @@ def main(args: list[str] | None = None) -> None:
     arguments.out = arguments.out.resolve()
     arguments.out.mkdir(parents=True, exist_ok=True)
     chosen = list(PARTS) if "all" in arguments.parts else [part for part in PARTS if part in arguments.parts]
-    with tempfile.TemporaryDirectory() as scratch:
+    with ended_by_signals(), tempfile.TemporaryDirectory() as scratch:
         run_parts(Run(arguments, Path(scratch)), chosen)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from measure import RESULTS, latest, read_rows
 from reports.cells import markdown_table, mean_std
-from reports.gpu import Kernels
+from reports.gpu import Kernels, same_sources
 from reports.names import LIONS, PASSES
 
 
@@ -77,7 +77,7 @@ def figures_table(table: Path) -> str:
 
 def models_table(table: Path) -> str:
     """Training steps of whole models, beside what the paper's authors measured."""
-    rows = latest(read_rows(table), "modality", "size", "model").items()
+    rows = latest(same_sources(read_rows(table)), "modality", "size", "model").items()
     lines = []
     for (modality, size, model), row in rows:
         is_text = {"image": 0, "text": 1}.get(modality)
@@ -90,8 +90,7 @@ def models_table(table: Path) -> str:
 
 def paper_table(table: Path) -> str:
     """Accuracy and time of each model on Fashion-MNIST, beside those of the paper's on ImageNet."""
-    rows = read_rows(table)
-    rows = latest([row for row in rows if row["gpu"] == rows[-1]["gpu"]], "model", "seed").values() if rows else []
+    rows = latest(same_sources(read_rows(table)), "model", "seed").values()
     published = {row["model"]: row for row in read_rows(RESULTS / "published.csv")}
     by_model = {}
     for row in rows:

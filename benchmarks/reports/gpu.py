@@ -31,12 +31,18 @@ def work(mixer: str, length: int, batch: int, direction: str) -> tuple[float, fl
     return 2.0 * DIM * products * tokens, float(size * tokens)
 
 
+def same_sources(rows: list[dict]) -> list[dict]:
+    """The rows that were measured on the GPU and with the sources of the last one."""
+    about = [(row["gpu"], row.get("sources")) for row in rows]
+    return [row for row, of_row in zip(rows, about, strict=True) if of_row == about[-1]]
+
+
 class Kernels:
-    """The last row of each case of the table of bench_kernels.py, on the GPU of its last row."""
+    """The last row of each case of the table of bench_kernels.py, on the GPU and of the sources of its last row."""
 
     def __init__(self, rows: list[dict]):
         self.gpu = rows[-1]["gpu"] if rows else None
-        self.rows = latest([row for row in rows if row["gpu"] == self.gpu], "length", "pass", "mixer", "kernel")
+        self.rows = latest(same_sources(rows), "length", "pass", "mixer", "kernel")
         self.limits = {
             key[3]: key[0] / row["median"] for key, row in self.rows.items() if key[2] == "limit" and row["median"]
         }

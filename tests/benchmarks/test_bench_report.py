@@ -8,10 +8,15 @@ import json
 import math
 import multiprocessing
 import re
+import shutil
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 import torch
+from gpu import sources
+
+from modeling_lion.triton import launch_options
 
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +54,38 @@ def test_measured_is_what_this_machine_measured(measure, tmp_path, monkeypatch):
     here = measure.machine()
     monkeypatch.setattr(measure, "machine", lambda: here | {"torch": "1.0.0"})
     assert not measure.is_measured(path, cases[:1])
+
+
+def test_times_of_other_kernels_or_tiles_are_measured_again(measure, tmp_path, monkeypatch):
+    """Also beside rows of a table from before there was such a column."""
+    path = tmp_path / "kernels_gpu.csv"
+    case = lambda: {"length": 1} | measure.gpu(measure.REHEARSAL)
+    measure.append_rows(path, [{name: x for name, x in case().items() if name != "sources"} | {"note": "a, b"}])
+    arguments = Namespace(device=measure.REHEARSAL, output_dir=tmp_path)
+    assert measure.table_of(arguments, "kernels") == measure.table_of(arguments, "kernels") == path
+    assert not measure.is_measured(path, [case()])
+    measure.append_rows(path, [case()])
+    first, second = measure.read_rows(path)
+    assert (first["note"], first["sources"], second["note"]) == ("a, b", None, None)
+    assert measure.is_measured(path, [case()])
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "H100")
+    monkeypatch.setattr(launch_options, "architecture", lambda device: "sm_90")
+    assert measure.gpu() == {"gpu": "H100", "tiles_measured_on": None, "sources": case()["sources"]}
+    root = tmp_path / "root"
+    shutil.copytree(sources.ROOT / "modeling_lion", root / "modeling_lion")
+    shutil.copytree(sources.ROOT / "configuration_lion", root / "configuration_lion")
+    monkeypatch.setattr(sources, "ROOT", root)
+    for file, old, new in (("config.py", "sm_90 16  64| 64", "sm_90 16  64| 32"), ("decay.py", "tl.exp2", "tl.exp")):
+        measure.model_sources.cache_clear()
+        assert measure.is_measured(path, [case()])
+        changed = root / "modeling_lion" / "triton" / file
+        text = changed.read_text()
+        assert old in text
+        changed.write_text(text.replace(old, new))
+        measure.model_sources.cache_clear()
+        assert not measure.is_measured(path, [case()])
+        changed.write_text(text)
+    measure.model_sources.cache_clear()
 
 
 def test_a_killed_process_leaves_whole_rows(measure, tmp_path):

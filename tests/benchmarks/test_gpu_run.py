@@ -6,8 +6,10 @@ import hashlib
 import importlib
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from importlib.metadata import distributions, packages_distributions, version
 from pathlib import Path
 
@@ -104,6 +106,78 @@ def test_a_call_that_checks_nothing_fails(tmp_path, monkeypatch, capsys):
         run.main(["check", "--out", str(tmp_path)])
 
 
+@pytest.mark.parametrize("part", ["check", "tune", "quick", "figures", "models", "paper"])
+def test_parts_but_the_check_take_the_tiles_of_an_earlier_call(tmp_path, monkeypatch, part):
+    monkeypatch.setattr(run.Run, "about", "H100")
+    code, out = tmp_path / "config.py", tmp_path / "out"
+    out.mkdir()
+    monkeypatch.setattr(run, "CONFIG", code)
+    seen = []
+    monkeypatch.setitem(run.PARTS, part, (lambda call: seen.append(code.read_text()) or "", 1))
+    text = "COLUMNS = {'sizes': ('tile',)}\nTABLE = "
+    for columns, expected in (("tile", "0" if part == "check" else "1"), ("tiles", "0")):
+        code.write_text(f"{text}0")
+        (out / "config.py").write_text(f"{text}1".replace("tile", columns))
+        run.main([part, "--out", str(out)])
+        assert seen.pop() == f"{text}{expected}"
+    run.main([part, "--out", str(tmp_path / "rehearsal"), "--rehearse"])
+    assert seen.pop() == f"{text}0"
+
+
+def test_shares_of_the_time():
+    """A quarter of an hour, in two calls that leave something for the start of the machine; and what is left out."""
+    assert run.shares(["check", "tune", "quick"], 8) == {"check": 3, "tune": 4, "quick": 1}
+    assert min(run.shares(["figures", "models"], 4).values()) > 1.5
+    page = (ROOT / "docs" / "benchmarks" / "gpu.md").read_text()
+    minutes = [
+        int(x) for x in re.findall(r"\npython benchmarks/gpu/run.py [a-z ]+ --out outputs/gpu --minutes (\d+)", page)
+    ]
+    assert len(minutes) == 2 and sum(minutes) <= 13 and max(minutes) <= 10
+    parts = list(run.PARTS)
+    short, all_of_them, long = (run.shares(parts, n) for n in (9, 20, 80))
+    assert short["paper"] == 0 and min(short[part] for part in parts[:-1]) * 60 > run.LEAST
+    assert all_of_them == {part: run.PARTS[part][1] for part in parts[:-1]} | {"paper": 5}
+    assert long == {part: 2 * run.PARTS[part][1] for part in parts}
+    for found, n in ((short, 9), (all_of_them, 20), (long, 80)):
+        assert sum(found.values()) == pytest.approx(n)
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+sys.path.insert(0, "benchmarks")
+from gpu import run
+run.Run.about = "no GPU"
+code = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(100)"
+run.PARTS["check"] = (lambda call: call.python("check", "-c", code, call.out / "pid", seconds=100), 1)
+run.main(["check", "--rehearse", "--out", sys.argv[1]])
+"""
+
+
+def is_running(process: int) -> bool:
+    stat = Path(f"/proc/{process}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of Linux")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_call_that_is_ended_ends_what_it_started(tmp_path, number):
+    call = subprocess.Popen([sys.executable, "-c", CHILD, tmp_path], cwd=ROOT, stdout=subprocess.DEVNULL)
+    file, stop = tmp_path / "pid", time.monotonic() + 60
+    while not (file.exists() and file.read_text()) and time.monotonic() < stop:
+        time.sleep(0.05)
+    child = int(file.read_text())
+    assert is_running(child)
+    call.send_signal(number)
+    assert call.wait(30) == (-number if number == signal.SIGKILL else 128 + number)
+    stop = time.monotonic() + 10
+    while is_running(child) and time.monotonic() < stop:
+        time.sleep(0.05)
+    assert not is_running(child)
+    assert (tmp_path / "logs.tar.gz").exists() == (number != signal.SIGKILL)
+
+
 def test_packages_without_installation(tmp_path):
     path = tree.python_path(tmp_path)
     names = ("tokenization_lion", "training_lion", "hub_upload_lion", "modeling_lion")
@@ -114,6 +188,24 @@ def test_packages_without_installation(tmp_path):
     *files, number = found.stdout.split()
     assert files == [str((tmp_path if x != "modeling_lion" else ROOT) / x / "__init__.py") for x in names]
     assert number == version("lion-transformers")
+
+
+@pytest.mark.parametrize("processes", [1, 3, 4])
+def test_what_most_often_failed_is_checked_first(processes):
+    """At the start of what each process gets, as many cases in a row."""
+    cases = [
+        f"f::{name}[{x}-{mixer}-{i}]"
+        for i in range(3)
+        for name in "ab"
+        for x in ("tf32", "torch.float32")
+        for mixer in ("lit", "decay", "selective")
+    ]
+    found = check.in_order(cases, processes)
+    assert sorted(found) == sorted(cases)
+    size = len(cases) // processes
+    for i in range(processes):
+        own = [check.comes_first(case) for case in found[i * size : (i + 1) * size]]
+        assert sum(own) in (12 // processes, -(-12 // processes)) and own == sorted(own, reverse=True)
 
 
 OUTCOMES = """
@@ -172,6 +264,8 @@ def test_ratios_and_shares_of_the_limits(tmp_path):
     assert size == pytest.approx((8 * 64 + 8) * 12 * 1024 / 0.01) and share == pytest.approx(size / 2e9)
     assert "| LION-S | 0.25 |" in speed.figures_table(table).replace(" \\|  |", " |")
     assert "| … asked | 0.80 \\| 0.80 |" in speed.figures_table(table)
+    old, new = ({"gpu": "H100", "sources": x} for x in (None, "new"))
+    assert gpu_tables.same_sources([old, new, new]) == [new, new] and gpu_tables.same_sources([]) == []
     page = gpu_tables.kernels_on_a_gpu(lambda name: read_rows(tmp_path / f"{name}.csv"))
     assert "| softmax, time of a batch |  |" in page  # nothing was measured with gradients
 
