@@ -34,7 +34,7 @@ def model_rows(read: Read, source: str = "models") -> dict[tuple, dict]:
     return found
 
 
-@table("models", csv="models", shown=r"^\| (?!LION-(LIT|D))")
+@table("models", csv="models", shown=r"^\| (?!LION-(LIT|D),)")
 @table(
     "models in bfloat16", csv="models_bfloat16", source="models_bfloat16", modes=("infer",), shown=r"\| (BERT|LION),"
 )
