@@ -278,7 +278,7 @@ def test_recipe_for_mlm(text_files, tmp_path):
 def test_runs_of_a_sweep_are_files(text_files, tmp_path, monkeypatch):
     """The block of the page writes them; run_mlm.py takes two, with smaller models and data."""
     page = (EXAMPLES.parent / "docs" / "guides" / "pretrain.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    block, *_ = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "pretrain.md", "exec"), {})
     files = sorted(tmp_path.glob("run-*.yaml"))
