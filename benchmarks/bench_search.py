@@ -95,8 +95,11 @@ class Search:
 
     def fit(self, case: dict, model: str, experiment: Experiment) -> dict:
         """Columns of the row of a training; `case` has those that tell it from others."""
-        report = reporting(self.args, self.task, *(case[x] for x in ("contestant", "stage", "trial", "seed")))
-        return train(model, case["seed"], experiment, self.data, self.args.cache_dir, **report)
+        return train(model, case["seed"], experiment, self.data, self.args.cache_dir, **self.report_of(case))
+
+    def report_of(self, case: dict) -> dict:
+        """The arguments of `reporting` for the training of a case."""
+        return reporting(self.args, self.task, *(case[x] for x in ("contestant", "stage", "trial", "seed")))
 
     def best(self, rows: list[dict]) -> dict:
         return best_trial(rows)

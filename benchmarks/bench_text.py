@@ -33,7 +33,7 @@ from pathlib import Path
 
 import torch
 from bench_search import STAGES
-from measure import read_rows
+from measure import is_ours, read_rows
 from peers.auto_classes import auto_classes_of
 from rate_search import TRIALS, RateSearch, chosen_contestants, rate_arguments, run_search
 from report import run_of, write_pages
@@ -42,7 +42,7 @@ from run_glue import main as run_glue
 from run_mlm import main as run_mlm
 from tasks.real_data import SPLITS, digest, prepare, write_all
 from tokenization_lion import LionTokenizer
-from trainings import Data, Experiment, chosen_tasks, is_ours, make_config, reporting, sizes
+from trainings import Data, Experiment, chosen_tasks, make_config, sizes
 from transformers import AutoTokenizer
 
 from modeling_lion import LionForMaskedLM, LionForSequenceClassification
@@ -168,23 +168,19 @@ class TextSearch(RateSearch):
     def columns(self, case: dict, model: str, experiment: Experiment) -> dict:
         output_dir, task = self.output_dir(case), experiment.task
         shutil.rmtree(output_dir, ignore_errors=True)
-        arguments = (
-            RECIPE
-            | {
-                "output_dir": output_dir,
-                "seed": case["seed"],
-                "max_steps": experiment.steps,
-                "warmup_steps": max(1, experiment.steps // 10),
-                "per_device_train_batch_size": experiment.batch_size,
-                "per_device_eval_batch_size": 2 * experiment.batch_size,
-                "learning_rate": experiment.learning_rate,
-                "max_seq_length": task["length"],
-                "max_train_samples": experiment.examples,
-                "max_eval_samples": task["evaluated"],
-                "cache_dir": self.models / "cache",
-            }
-            | reporting(self.args, self.task, *(case[x] for x in ("contestant", "stage", "trial", "seed")))
-        )
+        arguments = RECIPE | {
+            "output_dir": output_dir,
+            "seed": case["seed"],
+            "max_steps": experiment.steps,
+            "warmup_steps": max(1, experiment.steps // 10),
+            "per_device_train_batch_size": experiment.batch_size,
+            "per_device_eval_batch_size": 2 * experiment.batch_size,
+            "learning_rate": experiment.learning_rate,
+            "max_seq_length": task["length"],
+            "max_train_samples": experiment.examples,
+            "max_eval_samples": task["evaluated"],
+            "cache_dir": self.models / "cache",
+        }
         if self.mlm is None:
             run, kind, name = run_mlm, "txt", "manuals"
             make_config(model, experiment, self.data).save_pretrained(output_dir)
@@ -193,6 +189,7 @@ class TextSearch(RateSearch):
             run, kind, name = run_glue, "jsonl", self.task
             overrides = ",".join(f"{field}={value}" for field, value in POOLED.items())
             start = {"model_name_or_path": self.mlm.trained(case), "config_overrides": overrides}
+        arguments |= self.report_of(case)  # behind the language model, which may have to be trained and has its own
         files = {split: self.folder / name / f"{split}.{kind}" for split in SPLITS}
         with auto_classes_of(model):
             options = {"train_file": files["train"], "validation_file": files["validation"]} | start | arguments

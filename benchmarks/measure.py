@@ -271,6 +271,11 @@ def is_measured(path: Path, cases: list[dict]) -> bool:
     return all(read_rows(path, **case, **machine()) for case in cases)
 
 
+def is_ours(output_dir: Path) -> bool:
+    """Whether a folder of tables is the repository's."""
+    return output_dir.resolve() == RESULTS.resolve()
+
+
 def add_column(path: Path, column: str) -> None:
     """Give a table a column that rows of today have, empty in its earlier rows, unless it has it or is not there."""
     if not path.exists():

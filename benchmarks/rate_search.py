@@ -16,10 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench_search import STAGES, Search, search_arguments
-from measure import RESULTS, read_rows, torch_threads
+from measure import RESULTS, is_ours, read_rows, torch_threads
 from peers.trials import AS_PUBLISHED, SEEDS
 from reports.real import LONGER, base_of, has_same_time
-from trainings import MODELS, Experiment, add_mixers, count, is_ours, last_layer_full, make_config
+from trainings import MODELS, Experiment, add_mixers, count, last_layer_full, make_config
 
 
 NAMED = (*MODELS,)  # without mixers of one's own, which come later

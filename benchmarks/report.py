@@ -14,7 +14,6 @@ of the files they read, the commit of the report, versions, days, machines and d
 """
 
 import argparse
-import hashlib
 import json
 import re
 import subprocess
@@ -22,10 +21,11 @@ from pathlib import Path
 
 import add_examples  # noqa: F401 (examples/ can be imported from here on)
 import reports  # noqa: F401 (which registers all tables)
-from measure import RESULTS, machine, read_rows
+from measure import RESULTS, is_ours, machine, read_rows
 from PIL import Image, ImageChops
 from reports.latex import latex_tables
 from reports.registry import PICTURES, TABLES, Read
+from tasks.real_data import sha256
 
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -103,10 +103,6 @@ def write_latex(results_dir: Path, texts: dict[str, str]) -> None:
             (folder / f"{name.replace(' ', '_')}.tex").write_text(latex_tables(text), encoding="utf-8")
 
 
-def sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 def run_of(args: argparse.Namespace) -> dict:
     """A run for the manifest: its command line, and the digests of the mixers and the configuration that it reads."""
     files = [*getattr(args, "mixers", ()), *filter(None, [args.config])]
@@ -154,28 +150,28 @@ def write_pages(results_dir: Path, scale: str = "cpu", run: dict | None = None) 
     Write the pages and their pictures: in docs/ from the repository's own tables, else beside the tables, and then
     only what these have measured, with LaTeX, PDF and the manifest, which gets the `run`.
     """
-    is_ours, read = results_dir.resolve() == RESULTS.resolve(), reader(results_dir, scale)
+    ours, read = is_ours(results_dir), reader(results_dir, scale)
     from training_lion.scripts.pictures import plt, save  # takes longer than all tables
 
-    images = (DOCS if is_ours else results_dir) / "images"
+    images = (DOCS if ours else results_dir) / "images"
     images.mkdir(parents=True, exist_ok=True)
     figures = {name: figure for name, draw in PICTURES.items() if (figure := draw(read, plt))}
     for name, figure in figures.items():
-        if not is_ours:
+        if not ours:
             figure.savefig(images / f"{name}.pdf")
         save(figure, images / f"{name}.png")
-    if is_ours and IN_README in figures:
+    if ours and IN_README in figures:
         darken(images / f"{IN_README}.png")
-    texts = {name: table.make(read) for name, table in TABLES.items() if is_ours or table.is_measured}
-    texts = {name: TABLES[name].on_page(text) if is_ours else text for name, text in texts.items()}
-    if not is_ours:
+    texts = {name: table.make(read) for name, table in TABLES.items() if ours or table.is_measured}
+    texts = {name: TABLES[name].on_page(text) if ours else text for name, text in texts.items()}
+    if not ours:
         write_latex(results_dir, texts)
         about = json.dumps(manifest(results_dir, run), indent=2, ensure_ascii=False)
         (results_dir / "manifest.json").write_text(f"{about}\n", encoding="utf-8")
     written = []
     for source in PAGES:
-        page, path = source.read_text(encoding="utf-8"), source if is_ours else results_dir / source.name
-        if page := fill(page, texts) if is_ours else only_measured(page, texts, set(figures)):
+        page, path = source.read_text(encoding="utf-8"), source if ours else results_dir / source.name
+        if page := fill(page, texts) if ours else only_measured(page, texts, set(figures)):
             page = page.replace("\n", f"\n\n{QUICK}\n", 1) if scale == "quick" else page
             path.write_text(page, encoding="utf-8")
             written.append(path)

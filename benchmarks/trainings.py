@@ -19,7 +19,7 @@ import numpy as np
 import run_mlm
 import torch
 import yaml
-from measure import RESULTS, read_rows
+from measure import RESULTS, is_ours, read_rows
 from peers import gla, hydra, listed_decays, neighbours  # noqa: F401 (which register mixers)
 from peers.auto_classes import peer_class
 from peers.mamba import MAMBA_PEERS, BidirectionalMamba
@@ -422,11 +422,6 @@ class TrainingParser(argparse.ArgumentParser):
                 self.error(f"--config {path}: {name!r} is {value!r}: give {fix}.")
             words += [f"--{name}", *([] if is_flag else map(str, several))] if value is not False else []
         return [*words, *args]
-
-
-def is_ours(output_dir: Path) -> bool:
-    """Whether a folder of tables is the repository's."""
-    return output_dir.resolve() == RESULTS.resolve()
 
 
 def training_arguments(description: str, scales: dict[str, dict[str, object]]) -> TrainingParser:

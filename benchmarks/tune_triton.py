@@ -462,12 +462,12 @@ def label(tile: int, kernel: str, option: dict) -> tuple:
 
 
 def about_times() -> dict[str, str]:
-    """What measured times are of, beside their tiles."""
+    """Name what measured times are of, beside their tiles: the GPU, and the digest of the kernels and of Triton."""
     return {"gpu": GPU, "sources": digest_of(["modeling_lion/triton"], triton.__version__, without=["config.py"])}
 
 
 def known_times(key: tuple) -> dict[tuple, float]:
-    """What TIMES has from FIRST_ROW on, by `label`: seconds, infinite for what was left out."""
+    """Read the times that TIMES has from FIRST_ROW on, by `label`: seconds, infinite for what was left out."""
     about = about_times().items()
     rows = [row for row in read_rows(TIMES)[FIRST_ROW:] if key_of(row) == key and about <= row.items()]
     cases = [case_of(row)[1:] for row in rows]

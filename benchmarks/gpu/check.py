@@ -29,7 +29,9 @@ def comes_first(case: str) -> bool:
 
 
 def in_order(cases: list[str], processes: int) -> list[str]:
-    """What comes first at the start of what each process gets: pytest-xdist gives each as many cases in a row."""
+    """
+    Put what comes first at the start of what each process gets: pytest-xdist gives each as many cases in a row.
+    """
     first = [case for case in cases if comes_first(case)]
     rest = [case for case in cases if not comes_first(case)]
     found, left = [], len(cases)

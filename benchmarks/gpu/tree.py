@@ -6,9 +6,7 @@ import zipfile
 from pathlib import Path
 
 import tomllib  # new in Python 3.11
-
-
-ROOT = Path(__file__).resolve().parents[2]
+from gpu.sources import ROOT
 
 
 def link_packages(folder: Path) -> None:

@@ -215,9 +215,9 @@ def one_change(read: Read) -> str:
 @table("longer trainings", csv=("real_images", "real_text"))
 def longer(read: Read) -> str:
     """Scores with three times the steps beside those of the same seeds with the steps of the tables."""
-    columns = {}
+    columns, with_fewer = {}, all_scores(read, "equal steps")
     for title, scores in all_scores(read, LONGER).items():
-        before = all_scores(read, "equal steps").get(title, {})
+        before = with_fewer.get(title, {})
         same = {x: {seed: before[x][seed] for seed in scores[x] if seed in before.get(x, {})} for x in scores}
         columns |= {title: same, f"{LONGER}, {title}": scores}
     names = in_order(dict.fromkeys(name for scores in columns.values() for name in scores))
