@@ -153,6 +153,25 @@ def test_it_measures_once_and_by_distance(bench, tmp_path, capsys):
     assert "Connection pools: certificate\n    d0: Manual > Manual > Connection pools" in capsys.readouterr().out
 
 
+def test_the_training_file_has_documents_with_their_queries(bench, tmp_path, capsys):
+    """Those with queries first; the third guide has none, since nothing stands in front of its passage."""
+    bench.main(["--training_file", str(tmp_path / "sections.jsonl")])
+    assert "3 documents, 2 of them with 3 queries" in capsys.readouterr().out
+    pools, panes, bears = bench.passages.read_documents(tmp_path / "sections.jsonl")
+    assert [(n, text.startswith("Connection pools: ")) for n, text in pools.queries] == [(1, True), (2, True)]
+    assert pools.passages[1:3] == [OTHER.strip(), IT.strip()] and "certificate" in pools.queries[1][1]
+    assert [n for n, _ in panes.queries] == [1] and "certificate" in panes.queries[0][1] and not bears.queries
+
+
+def test_training_queries_need_not_be_the_only_ones_of_the_corpus(sections):
+    parts = [("Connection pools", [POOLS, f"Its pools need a certificate, a certificate. {FILLER}"])]
+    texts = [guide(*parts, ("Connection pools", [OTHER])), guide(("Bears", [f"A certificate. {FILLER}"]))]
+    documents = [sections.cut_at_headings(f"d{n}", x, is_rst=False) for n, x in enumerate(texts)]
+    assert sections.take_section_queries(documents, 9, 9)[1] == []
+    _, (found,) = sections.take_section_queries(documents, 9, 9, is_strict=False)
+    assert found.query.passage == 1 and found.query.text.startswith("Connection pools: ")
+
+
 def test_differences_are_of_the_same_queries():
     """Two clusters of two queries each: the error is that of the means of the clusters."""
     context = import_module("reports.context")
