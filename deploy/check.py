@@ -17,6 +17,7 @@ from hub_upload_lion.checkpoint import no_progress_bars
 from hub_upload_lion.verify import summary, verify_checkpoint
 from retrieval_lion.encoders import NO_LIMIT, SentenceEncoder, tokens_cut
 from retrieval_lion.passages import special_tokens
+from tokenization_lion.tokenization_lion import check_words
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
@@ -80,6 +81,7 @@ class Subject:
         else:
             self.network = AutoModel.from_pretrained(source, **options).eval()
             self.tokenizer = AutoTokenizer.from_pretrained(source)
+        check_words(self.tokenizer, source)
         self.config = self.network.config
 
     @property

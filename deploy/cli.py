@@ -7,6 +7,8 @@ from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
+from huggingface_hub.errors import StrictDataclassError
+
 
 # The module of each command, with `add_arguments(parser)` and `run(args)`. It is imported only if the command is
 # called. `run` returns the exit code, or `None` for success.
@@ -38,6 +40,10 @@ COMMANDS = {
 WITH_MIXERS = {"app", "bundle", "check", "convert", "export", "upload", "verify"}
 
 
+# Errors of what was given, which are told without a traceback; ImportError if a package such as Pillow is missing.
+EXPECTED = (ValueError, OSError, ImportError, StrictDataclassError, RuntimeError)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """
     Run the command `lion`.
@@ -49,6 +55,15 @@ def main(arguments: list[str] | None = None) -> int:
         The exit code: 0 for success, 1 for an error with a message, 130 after Ctrl-C.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        return run_command(arguments)
+    except KeyboardInterrupt:
+        print(f"{' '.join(['lion', *arguments[:1]])}: interrupted.", file=sys.stderr)
+        return 130
+
+
+def run_command(arguments: list[str]) -> int:
+    """Parse a command line and run it. Returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="lion", description="Search, serve, embed, convert, check, export and publish."
     )
@@ -81,14 +96,13 @@ def main(arguments: list[str] | None = None) -> int:
         if mixers:
             import_module("modeling_lion.mixers.import_mixers").import_mixers(mixers)
         return args.run(args) or 0
-    except (ValueError, OSError, ImportError) as error:  # ImportError if a package such as Pillow is not installed
+    except EXPECTED as error:
+        if isinstance(error, RuntimeError) and "mismatched" not in str(error):  # of weights and their configuration
+            raise
         is_of_file = not missing or type(error) in (FileExistsError, FileNotFoundError)
         cause = "" if is_of_file else f"{missing}, so it was looked for on the Hugging Face Hub: "
         print(f"lion {args.command}: {cause}{error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print(f"lion {args.command}: interrupted.", file=sys.stderr)
-        return 130
 
 
 def missing_source(args: argparse.Namespace) -> str:

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
+from .attention.numerics import accumulation_dtype
 from .sequence.layout import Layout
 
 
@@ -73,5 +74,7 @@ def mean_of_real(hidden_states: Tensor, is_real: Tensor | None) -> Tensor:
     """The mean over the real tokens of each row, `(batch, hidden_size)`; 0 if a row has none."""
     if is_real is None:
         return hidden_states.mean(dim=1)
+    dtype = accumulation_dtype(hidden_states.dtype)  # in float16, sums and counts would overflow
     weights = is_real.to(hidden_states.dtype).unsqueeze(-1)
-    return (hidden_states * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
+    count = weights.sum(dim=1, dtype=dtype).clamp(min=1)
+    return ((hidden_states * weights).sum(dim=1, dtype=dtype) / count).to(hidden_states.dtype)

@@ -48,6 +48,7 @@ from .attention.implementation_names import (
     name_of_form,
     name_of_softmax_attention,
 )
+from .attention.numerics import accumulation_dtype
 from .attention.plan import CallPlan
 from .attention.report import AttentionReport, attention_report
 from .attention.tracing import is_readable
@@ -63,7 +64,7 @@ from .sequence.scans import image_layout
 from .sequence.segments import SEGMENT_LENGTH, encode_in_segments, goes_in_segments
 from .sequence.sequence_parallel import SequenceParallelModel, shared_layout
 from .sequence.tiles import is_faster_in_tiles
-from .tokens import Tokens, in_one_row, read_text, real_tokens
+from .tokens import Tokens, in_one_row, indexed_borders, read_text, real_tokens
 
 
 def mixer_class(config: LionConfig, layer_type: str) -> type[Mixer]:
@@ -312,10 +313,13 @@ class LionModel(LionPreTrainedModel):
         cu_seq_lens_q (`torch.Tensor` of shape `(num_sequences + 1,)`, *optional*):
             Borders of packed sequences: from 0 to the length if all rows have the same borders, or from 0 to
             `batch_size * sequence_length`, counted through all rows. If not given, they are read from `position_ids`
-            that return to the first position, except under `torch.compile`. `pooler_output` has one row per sequence.
+            that return to the first position, or else from `seq_idx`, the number of each token's sequence, except
+            under `torch.compile`. `pooler_output` has one row per sequence.
         """
         if not self.is_text and pixel_values is None and input_ids is not None and input_ids.is_floating_point():
             input_ids, pixel_values = None, input_ids  # a positional argument, as for a ViT
+        if position_ids is None and cu_seq_lens_q is None:
+            cu_seq_lens_q = indexed_borders(kwargs.get("seq_idx"))
         given = input_ids, inputs_embeds, pixel_values, position_ids, cu_seq_lens_q, kwargs.get("past_key_values")
         check_inputs(self.config, *given)
         if self.is_text:
@@ -695,7 +699,8 @@ class LionForMaskedImageModeling(LionImageModel):
         reconstruction = join_patches(patches, rows, columns)
         loss = None
         if bool_masked_pos is not None:
-            error = (reconstruction - pixel_values).abs()
+            dtype = accumulation_dtype(reconstruction.dtype)  # in float16, sums over all pixels would overflow
+            error = (reconstruction.to(dtype) - pixel_values.to(dtype)).abs()
             mask = bool_masked_pos.to(error.dtype)[:, :, None, None, None].expand(-1, -1, *patch_shape)
             mask = join_patches(mask, rows, columns)
             loss = (error * mask).sum() / mask.sum().clamp(min=1)

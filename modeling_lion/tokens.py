@@ -316,6 +316,18 @@ def packed_borders(position_ids: Tensor | None, is_real: Tensor | None, batch: i
     return torch.cat((starts, starts.new_full((1,), batch * length)))
 
 
+def indexed_borders(seq_idx: Tensor | None) -> Tensor | None:
+    """
+    The `cu_seqlens` of `Tokens`, counted through all rows, from the number of each token's sequence, `(batch,
+    length)`, which `DataCollatorWithFlattening` can give. `None` without numbers, or if they cannot be read.
+    """
+    if seq_idx is None or not is_readable(seq_idx):
+        return None
+    begins = pad(seq_idx.diff(dim=1) != 0, (1, 0), value=True)
+    starts = begins.flatten().nonzero().flatten()
+    return torch.cat((starts, starts.new_full((1,), seq_idx.numel())))
+
+
 def check_borders(cu_seqlens: Tensor, length: int, batch: int = 1, may_be_empty: bool = False) -> None:
     """
     Raise a ValueError unless borders rise from 0 to `length`, or to `batch * length`. Equal neighbours are borders of

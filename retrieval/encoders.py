@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from torch import Tensor
+from tokenization_lion.tokenization_lion import check_words
 from transformers import PreTrainedModel
 
 from modeling_lion import encode_passages
@@ -41,6 +42,7 @@ def load_encoder(
     Raises:
         FileNotFoundError: if `source` is neither a folder nor looks like a name on the Hub.
         ImportError: if sentence-transformers, or PEFT for an adapter, is not installed.
+        OSError: if the folder has no tokenizer.
     """
     check_source(source)
     try:
@@ -54,9 +56,11 @@ def load_encoder(
     dtype = torch.bfloat16 if not torch.cuda.is_available() and has_fast_bfloat16() else torch.float32
     options = {"trust_remote_code": trust_remote_code, "revision": revision}
     base = base or base_of_adapter(source)
+    options["model_kwargs"] = {"dtype": dtype if base is None else torch.float32}
+    encoder = as_long_as_saved(SentenceTransformer(str(base or source), **options))
+    check_words(encoder.tokenizer, base or source)
     if base is None:
-        return as_long_as_saved(SentenceTransformer(str(source), model_kwargs={"dtype": dtype}, **options).eval())
-    encoder = as_long_as_saved(SentenceTransformer(base, model_kwargs={"dtype": torch.float32}, **options))
+        return encoder.eval()
     encoder[0].model = merge_adapter(encoder[0].model, source, dtype)
     for module in list(encoder)[1:]:
         module.to(dtype)

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from json import JSONDecodeError
+from typing import Any
 
 from transformers import BertTokenizer, PreTrainedTokenizerBase
 
@@ -59,12 +60,7 @@ class LionTokenizer(BertTokenizer):
                 f"The tokenizer in {pretrained_model_name_or_path} is damaged or cut short ({error!r}): download or "
                 "save tokenizer.json and tokenizer_config.json again."
             ) from error
-        if not knows_words(tokenizer):
-            raise OSError(
-                f"There is no tokenizer in {pretrained_model_name_or_path}: tokenizer.json (or vocab.txt) is missing, "
-                "or holds no words. Save the one that the model was trained with beside the model, with "
-                "tokenizer.save_pretrained(...). An image model has none: use AutoImageProcessor."
-            )
+        check_words(tokenizer, pretrained_model_name_or_path)
         return tokenizer
 
     def save_pretrained(self, save_directory: str | os.PathLike, **kwargs) -> tuple[str, ...]:
@@ -118,6 +114,18 @@ class LionTokenizer(BertTokenizer):
 def knows_words(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Return whether the vocabulary has more than special tokens."""
     return not set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens)
+
+
+def check_words(tokenizer: Any, source: str | os.PathLike) -> None:
+    """
+    Raise an OSError if a tokenizer of transformers knows no words: without files, it would be made and read nothing.
+    """
+    if isinstance(tokenizer, PreTrainedTokenizerBase) and not knows_words(tokenizer):
+        raise OSError(
+            f"There is no tokenizer in {source}: tokenizer.json (or vocab.txt) is missing, or holds no words. Save the "
+            "one that the model was trained with beside the model, with tokenizer.save_pretrained(...). An image model "
+            "has none: use AutoImageProcessor."
+        )
 
 
 def _batches(texts: Iterable[str | Iterable[str]]) -> Iterator[list[str]]:

@@ -324,6 +324,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    if args.port is not None and not 0 <= args.port < 2**16:
+        raise ValueError(f"--port is {args.port}: ports are 0 to 65535.")
     app = build_app(args.model)
     address = launch_app(app, args.host, args.port, inbrowser=args.browser)
     print(f"Look at {address} (Ctrl-C ends it).", flush=True)

@@ -16,6 +16,7 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.util import import_from_string
+from tokenization_lion.tokenization_lion import check_words
 from torch import nn
 from transformers.utils import cached_file
 
@@ -73,6 +74,13 @@ def load_engine(
     options = {"device": device or ("cuda" if torch.cuda.is_available() else "cpu")}
     model_options = {"attn_implementation": attn_implementation, "dtype": getattr(torch, dtype or "float32")}
     model_options = {name: value for name, value in model_options.items() if value is not None}
+    if device is not None:
+        try:
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(
+                f"--device {device} cannot be used ({str(error).splitlines()[0]}): give cpu, say."
+            ) from error
     if files.is_exported:
         if attn_implementation or dtype:
             raise ValueError(f"{source} is a graph: --attn_implementation and --dtype are choices of `lion export`.")
@@ -248,6 +256,7 @@ def describe(
             f"The first module of {files.source} is a {type(first).__name__}: the server has encoders that begin with "
             "a Transformer for texts."
         )
+    check_words(model.tokenizer, files.source)
     config = first.model.config
     own = own_limit(model)
     if max_input_tokens is not None and own is not None and max_input_tokens > own:

@@ -1,8 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
 Prepares the inputs of a linearized model before its own code runs: finds the borders of packed sequences, computes the
-short rows of a batch without the padding up to the longest row, and repeats a table of positions for longer texts, or
-refuses them.
+short rows of a batch without the padding up to the longest row, counts rotary positions without padding, and repeats a
+table of positions for longer texts, or refuses them.
 """
 
 import threading
@@ -19,7 +19,15 @@ from transformers.utils import ModelOutput
 
 from ..attention.tracing import is_readable
 from ..private_apis import has_hooks
-from ..tokens import check_borders, cyclic_positions, packed_borders, real_tokens
+from ..tokens import (
+    Tokens,
+    check_borders,
+    cyclic_positions,
+    indexed_borders,
+    packed_borders,
+    real_tokens,
+    token_positions,
+)
 from .config import LINEARIZED_FORMS, LinearizedConfig
 
 
@@ -56,6 +64,8 @@ def with_tokens(forward: Callable) -> Callable:
             is_text = mask is None or isinstance(mask, Tensor) and mask.shape == shape
             is_text = is_text and (positions is None or positions.shape in (shape, (1, shape[1])))
         borders = given.get("cu_seq_lens_q")
+        if borders is None and given.get("position_ids") is None:
+            borders = indexed_borders(given.get("seq_idx"))
         if borders is not None and inputs is not None:
             check_borders(borders, inputs.shape[1], len(inputs), may_be_empty=True)
         if borders is None and is_text and given.get("position_ids") is not None:
@@ -64,10 +74,12 @@ def with_tokens(forward: Callable) -> Callable:
         if borders is not None:
             with expecting(type(self).__name__):
                 return forward(self, *args, **kwargs | {"cu_seq_lens_q": borders.to(torch.int32)})
-        is_short = short_rows(self, given, inputs) if is_text else None
-        if is_short is None:
+        if not is_text:
             return forward(self, *args, **kwargs)
-        return forward_by_length(self, forward, given, inputs, is_short)
+        is_short, positions = short_rows(self, given, inputs), rotary_positions(self, names, given, inputs)
+        if is_short is None:
+            return forward(self, **given | positions)
+        return forward_by_length(self, forward, given, positions, inputs, is_short)
 
     return forward_with_tokens
 
@@ -104,10 +116,31 @@ def short_rows(model: PreTrainedModel, given: dict, inputs: Tensor) -> Tensor | 
     return is_short
 
 
+def rotary_positions(model: PreTrainedModel, names: list[str], given: dict, inputs: Tensor) -> dict[str, Tensor]:
+    """
+    `position_ids` that count real tokens only (SPEC §4), for long rows of models without a table of positions, if
+    padding stands before real tokens. Softmax of rotated queries and keys depends on differences of positions, a
+    feature map does not (SPEC §12). Nothing if the positions are given, or the mask cannot be read.
+    """
+    mask = given.get("attention_mask")
+    has_table = model.config.lion_position_table is not None
+    if has_table or "position_ids" not in names or given.get("position_ids") is not None or mask is None:
+        return {}
+    if inputs.shape[1] <= model.config.lion_exact_length or not is_readable(mask):
+        return {}
+    is_real = mask.bool()
+    if not bool((is_real[:, 1:] & ~is_real[:, :-1]).any()):
+        return {}
+    return {"position_ids": token_positions(Tokens(is_real), inputs)}
+
+
 def forward_by_length(
-    model: PreTrainedModel, forward: Callable, given: dict, inputs: Tensor, is_short: Tensor
+    model: PreTrainedModel, forward: Callable, given: dict, positions: dict, inputs: Tensor, is_short: Tensor
 ) -> ModelOutput | tuple:
-    """Call `forward` on the short rows, without columns in which all of them are padded, and on the long rows."""
+    """
+    Call `forward` on the short rows, without columns in which all of them are padded, and on the long rows, with their
+    `positions`.
+    """
     returns_tuple = not given.get("return_dict", getattr(model.config, "return_dict", True))
     seen = given["attention_mask"].bool()[is_short].any(0).nonzero().flatten().tolist()
     columns = slice(seen[0], seen[-1] + 1) if seen else slice(0, 1)
@@ -119,7 +152,10 @@ def forward_by_length(
         return x[:, columns] if len(x) != len(inputs) else x[rows][:, columns]
 
     given = given | {"return_dict": True}
-    short, long = (forward(model, **{name: part(x, *some) for name, x in given.items()}) for some in chosen)
+    short, long = (
+        forward(model, **{name: part(x, *some) for name, x in (given | more).items()})
+        for some, more in zip(chosen, ({}, positions), strict=True)
+    )
     order = torch.cat([rows for rows, _ in chosen]).argsort()
     joined = {name: join_rows(short.get(name), x, order, columns.start) for name, x in long.items()}
     output = type(long)(**joined)

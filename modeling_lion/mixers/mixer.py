@@ -282,11 +282,12 @@ def start_by_fan_in(projections: Iterable[tuple[str, nn.Module]], config: PreTra
 def check_own_weights(model: nn.Module) -> None:
     """
     Raises:
-        ValueError: if a class has `init_own_weights` and none of its modules has weights of its own, so that
-            transformers would never call it; or if a mixer has a buffer that is neither saved nor initialised, which
+        ValueError: if a class in a mixer has `init_own_weights` and none of its modules has weights of its own, so
+            that transformers would never call it; or if a mixer has a buffer that is neither saved nor initialised, which
             would be uninitialised memory in a loaded model.
     """
-    for mixer in (x for x in model.modules() if isinstance(x, Mixer)):
+    mixers = [x for x in model.modules() if isinstance(x, Mixer)]
+    for mixer in mixers:
         for name in dict(mixer.named_buffers()).keys() - mixer.state_dict().keys():
             owner = mixer.get_submodule(name.rpartition(".")[0])
             if not hasattr(owner, "init_own_weights"):
@@ -295,9 +296,10 @@ def check_own_weights(model: nn.Module) -> None:
                     f"it without `persistent=False`, or set its value in {type(owner).__name__}.init_own_weights, too."
                 )
     modules: dict[type, list[nn.Module]] = {}
-    for module in model.modules():
-        if hasattr(module, "init_own_weights"):
-            modules.setdefault(type(module), []).append(module)
+    for mixer in mixers:
+        for module in mixer.modules():
+            if hasattr(module, "init_own_weights"):
+                modules.setdefault(type(module), []).append(module)
     for kind, found in modules.items():
         if any([*module.parameters(recurse=False), *module.buffers(recurse=False)] for module in found):
             continue

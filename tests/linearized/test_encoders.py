@@ -267,7 +267,7 @@ def test_padding(encoder, equal):
         row = torch.zeros_like(ids)
         row[0], row[1, place] = ids[0], ids[1, :7]
         inputs = {"input_ids": row, "attention_mask": mask}
-        if has_ids:
+        if has_ids and (model.config.lion_position_table is not None or where == "right"):
             first = (model.config.lion_position_table or ("", 0))[1]
             inputs["position_ids"] = (mask.cumsum(1) - 1 + first).clamp(min=0) * mask
         output = output_of(model, inputs)

@@ -104,3 +104,21 @@ def test_learnt_features():
     query_heads, key_heads = (proj(hidden_states).unflatten(-1, (2, 8)) for proj in (mixer.q_proj, mixer.k_proj))
     torch.testing.assert_close(query.transpose(1, 2), mixer.feature_map(query_heads))
     torch.testing.assert_close(key.transpose(1, 2), torch.cat((key_heads.softmax(-1), (-key_heads).softmax(-1)), -1))
+
+
+@pytest.mark.parametrize("kernel", ["eager", "parallel", "chunk", "rnn"])
+def test_without_a_division_wide_features_keep_the_scale_of_the_head(kernel):
+    """SPEC §1: s = D^-½ with the dimension of the head, not the 2 D of learnt features."""
+    torch.manual_seed(0)
+    fields = {"feature_map": "hedgehog", "normalization": "none", "conv_kernel": 0, "mixer_type": "lit"}
+    model = LionModel._from_config(LionConfig(**(TINY | fields)), attn_implementation=kernel).double().eval()
+    attention, found = model.layers[0].attention, []
+    attention.o_proj.register_forward_hook(lambda module, args, output: found.append(args[0]))
+    hidden, mixer = torch.randn(2, 7, 16, dtype=torch.float64), attention.mixer
+    attention(hidden, Layout())
+    query, key, value = (f(hidden).unflatten(-1, (2, 8)) for f in (mixer.q_proj, mixer.k_proj, mixer.v_proj))
+    query, key, value = (x.transpose(1, 2) for x in (mixer.feature_map(query), mixer.key_feature_map(key), value))
+    weights = query @ key.mT * 8**-0.5
+    both = torch.ones(7, 7, dtype=torch.float64)
+    masks = torch.stack([both.tril(), both.triu()]) if model.config.head_directions == "alternate" else both
+    torch.testing.assert_close(found[0], (weights * masks @ value).transpose(1, 2).flatten(2))

@@ -2,6 +2,7 @@
 """Image models whose outputs are maps, all Auto classes, and LION as the encoder of other models."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -31,7 +32,14 @@ from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 import modeling_lion
 from configuration_lion import AUTO_MODELS
-from modeling_lion import LionBackbone, LionConfig, LionForImageClassification, LionForSemanticSegmentation, LionModel
+from modeling_lion import (
+    LionBackbone,
+    LionConfig,
+    LionForImageClassification,
+    LionForMaskedImageModeling,
+    LionForSemanticSegmentation,
+    LionModel,
+)
 
 
 @pytest.fixture
@@ -251,3 +259,27 @@ def test_pixels_may_be_given_by_position(find_case):
     model = find_case("LionModel", "image").model("selective").eval()
     pixels = torch.randn(2, model.config.num_channels, *model.config.image_shape, dtype=model.dtype)
     assert torch.equal(model(pixels).last_hidden_state, model(pixel_values=pixels).last_hidden_state)
+
+
+@pytest.mark.parametrize("use_cls_token", [False, True])
+@pytest.mark.parametrize("positions", ["none", "absolute"])
+def test_all_combinations_of_cls_token_and_positions(image_config, use_cls_token, positions, tmp_path):
+    """Also without either, where the embeddings have no weights but those of the patches."""
+    config = image_config(use_cls_token=use_cls_token, position_embedding_type=positions, pooling="mean")
+    pretrained = LionForMaskedImageModeling(config).eval()
+    pretrained.save_pretrained(tmp_path)
+    model, info = AutoModel.from_pretrained(tmp_path, output_loading_info=True)
+    assert not info["missing_keys"]
+    images = torch.randn(2, 3, 6, 8)
+    assert torch.equal(model(images).last_hidden_state, pretrained.lion(images).last_hidden_state)
+    assert LionForImageClassification(config)(images).logits.shape[0] == 2
+
+
+def test_the_loss_of_masked_images_is_finite_in_float16(image_config):
+    """Its sums over all pixels are beyond float16."""
+    model = LionForMaskedImageModeling(image_config()).eval()
+    images = 200 * torch.randn(64, 3, 6, 8)
+    mask = torch.ones(64, math.prod(model.config.patch_grid), dtype=torch.bool)
+    expected = model(images, bool_masked_pos=mask).loss
+    loss = model.half()(images.half(), bool_masked_pos=mask).loss
+    torch.testing.assert_close(loss, expected, rtol=1e-2, atol=0)

@@ -8,7 +8,7 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaMLP
 
 from modeling_lion import LionConfig
-from modeling_lion.blocks import LionMLP
+from modeling_lion.blocks import LionMLP, mean_of_real
 from modeling_lion.modeling_lion import LionAttention
 
 
@@ -462,3 +462,16 @@ def test_cyclic_positions(find_case, tmp_path):
     model.save_pretrained(tmp_path)
     again = case.model_class.from_pretrained(tmp_path, dtype=torch.float64).eval()
     torch.testing.assert_close(again(input_ids).last_hidden_state, model(input_ids).last_hidden_state)
+
+
+# Half precision
+
+
+def test_a_mean_over_real_tokens_does_not_overflow_in_float16():
+    """The sum of 4,096 states of 20 is beyond float16, and so is a count of 70,000 tokens."""
+    states = torch.full((2, 4096, 3), 20.0, dtype=torch.float16)
+    is_real = torch.ones(2, 4096, dtype=torch.bool)
+    is_real[1, 4000:] = False
+    assert torch.equal(mean_of_real(states, is_real), torch.full((2, 3), 20.0, dtype=torch.float16))
+    many = torch.ones(1, 70_000, 1, dtype=torch.float16)
+    assert mean_of_real(many, torch.ones(1, 70_000, dtype=torch.bool)).item() == 1

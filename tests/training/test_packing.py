@@ -20,13 +20,22 @@ from training_lion.packing import (
     sequence_lengths,
 )
 from transformers import (
+    BertConfig,
+    BertModel,
     DataCollatorForLanguageModeling,
     DataCollatorWithFlattening,
     TrainerCallback,
     TrainingArguments,
 )
 
-from modeling_lion import LionConfig, LionForMaskedLM, LionForSequenceClassification, LionForTokenClassification
+from modeling_lion import (
+    LionConfig,
+    LionForMaskedLM,
+    LionForSequenceClassification,
+    LionForTokenClassification,
+    LionModel,
+    linearize,
+)
 
 
 BUDGET = 60
@@ -297,3 +306,24 @@ def test_trainer_refuses_streams(tokenizer, tmp_path):
 if __name__ == "__main__":
     gc.freeze()  # each Trainer collects garbage
     resume(sys.argv[1], workers=1)
+
+
+@pytest.mark.parametrize("is_linearized", [False, True], ids=["lion", "linearized"])
+def test_numbers_of_sequences_are_borders(is_linearized):
+    """What transformers' collator gives if it is asked for `seq_idx` alone."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 40, "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2}
+    sizes |= {"intermediate_size": 24, "max_position_embeddings": 32}
+    model = LionModel(LionConfig(**sizes))
+    if is_linearized:
+        model = linearize(BertModel(BertConfig(**sizes)), exact_length=0, window=2)
+    rows = [{"input_ids": torch.randint(5, 40, (length,)).tolist()} for length in (7, 1, 9)]
+    packed = DataCollatorWithFlattening(return_position_ids=False, return_seq_idx=True)(rows)
+    ids, numbers = packed["input_ids"], packed["seq_idx"]
+    with torch.no_grad():
+        model.double().eval()
+        actual = model(ids, seq_idx=numbers).last_hidden_state
+        expected = model(ids, cu_seq_lens_q=torch.tensor([0, 7, 8, 17], dtype=torch.int32)).last_hidden_state
+        assert torch.equal(actual, expected) and not torch.equal(actual, model(ids).last_hidden_state)
+        rows = model(ids.repeat(2, 1), seq_idx=numbers.repeat(2, 1)).last_hidden_state
+    torch.testing.assert_close(rows, expected.repeat(2, 1, 1))
