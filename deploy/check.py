@@ -17,8 +17,8 @@ from hub_upload_lion.checkpoint import no_progress_bars
 from hub_upload_lion.verify import summary, verify_checkpoint
 from retrieval_lion.encoders import NO_LIMIT, SentenceEncoder, tokens_cut
 from retrieval_lion.passages import special_tokens
-from tokenization_lion.tokenization_lion import check_words
 from sentence_transformers import SentenceTransformer
+from tokenization_lion.tokenization_lion import check_words
 from torch import Tensor
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 

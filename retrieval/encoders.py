@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
 from tokenization_lion.tokenization_lion import check_words
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from modeling_lion import encode_passages

@@ -122,9 +122,9 @@ def check_words(tokenizer: Any, source: str | os.PathLike) -> None:
     """
     if isinstance(tokenizer, PreTrainedTokenizerBase) and not knows_words(tokenizer):
         raise OSError(
-            f"There is no tokenizer in {source}: tokenizer.json (or vocab.txt) is missing, or holds no words. Save the "
-            "one that the model was trained with beside the model, with tokenizer.save_pretrained(...). An image model "
-            "has none: use AutoImageProcessor."
+            f"There is no tokenizer in {source}: tokenizer.json (or vocab.txt) is missing, or holds no words. Save "
+            "the one that the model was trained with beside the model, with tokenizer.save_pretrained(...). An image "
+            "model has none: use AutoImageProcessor."
         )
 
 

@@ -283,8 +283,8 @@ def check_own_weights(model: nn.Module) -> None:
     """
     Raises:
         ValueError: if a class in a mixer has `init_own_weights` and none of its modules has weights of its own, so
-            that transformers would never call it; or if a mixer has a buffer that is neither saved nor initialised, which
-            would be uninitialised memory in a loaded model.
+            that transformers would never call it; or if a mixer has a buffer that is neither saved nor initialised,
+            which would be uninitialised memory in a loaded model.
     """
     mixers = [x for x in model.modules() if isinstance(x, Mixer)]
     for mixer in mixers:

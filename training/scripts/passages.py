@@ -133,8 +133,8 @@ def take_queries(
 ) -> tuple[list[SplitDocument], list[Query]]:
     """
     Take queries out of documents, at most `at_most` of each. `share` of the passages that begin with a sentence lose
-    it. A document with queries of its own gives these, and loses nothing. Returns the documents without these sentences,
-    and the queries.
+    it. A document with queries of its own gives these, and loses nothing. Returns the documents without these
+    sentences, and the queries.
     """
     changed, queries, count = [], [], 0
     for document in documents:
