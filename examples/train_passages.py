@@ -182,8 +182,8 @@ def evaluate(
     documents, queries = take_queries(documents, random.Random(0), 0.5, at_most=MOST_QUERIES)
     if not queries:
         raise ValueError(
-            "--validation_file gives no queries: no document has `queries`, and no passage begins with a sentence and has "
-            "more behind it."
+            "--validation_file gives no queries: no document has `queries`, and no passage begins with a sentence and "
+            "has more behind it."
         )
     owners = owners_of(documents)
     of_queries = owners[[query.passage for query in queries]]
