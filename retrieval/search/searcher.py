@@ -17,6 +17,7 @@ from .snippets import place_of_snippet, snippets
 
 CANDIDATES = 32  # passages that the encoder reads for a query (benchmarks/bench_answers.py)
 LONG = 60  # seconds; how long a job takes is said if it takes longer
+ANSWERS_AT_ONCE = 32  # whose sentences the encoder reads before it looks at the time
 
 
 def find_files(request: dict) -> tuple[list[str], Callable[[str], Iterable[Passage]], list[tuple[str, str]], str]:
@@ -128,7 +129,7 @@ class Searcher:
         if request.get("read_all"):
             yield from clock.run(index.read(index.keys), "Reading everything")
         if query:
-            found = best(query, index, request["top"])
+            yield from clock.run(best(query, index, request["top"], found), "Choosing sentences")
         if index.note:
             yield {"message": index.note}
         if lost := index.encoder.cut.sentence():
@@ -149,14 +150,19 @@ class Searcher:
         return self.indexes[path]
 
 
-def best(query: str, index: Index, top: int) -> list[dict]:
-    """Return the answers to a query among the passages that have been read."""
+def best(query: str, index: Index, top: int, found: list[dict]) -> Iterator[tuple[int, int]]:
+    """
+    Append the answers to a query among the passages that have been read. Of many, yield after each `ANSWERS_AT_ONCE`
+    how many are done and how many there are, since their sentences have to be read.
+    """
     (of_query,) = index.encoder.encode_queries([query])
     answers = index.search(of_query, top)
-    found = []
-    for answer, (first, end) in zip(answers, snippets(index.encoder, of_query, answers), strict=True):
-        place, snippet = place_of_snippet(answer, first), answer.text[first:end]
-        found.append(
-            answer._asdict() | {"place": place, "snippet": snippet, "snippet_start": first, "snippet_end": end}
-        )
-    return found
+    for n in range(0, len(answers), ANSWERS_AT_ONCE):
+        some = answers[n : n + ANSWERS_AT_ONCE]
+        for answer, (first, end) in zip(some, snippets(index.encoder, of_query, some), strict=True):
+            place, snippet = place_of_snippet(answer, first), answer.text[first:end]
+            found.append(
+                answer._asdict() | {"place": place, "snippet": snippet, "snippet_start": first, "snippet_end": end}
+            )
+        if len(answers) > ANSWERS_AT_ONCE:
+            yield len(found), len(answers)

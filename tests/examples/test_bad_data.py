@@ -907,7 +907,9 @@ def test_search_takes_names_that_are_not_utf8_and_counts_lines_as_editors_do(tmp
     file = str(tmp_path / "caf\udce9.txt")
     list(index.update([file], lambda file: passages_of(file, str(tmp_path))))
     list(index.read(index.keys))
-    (answer,) = best("a lion roars", index, 1)
+    answers: list[dict] = []
+    assert list(best("a lion roars", index, 1, answers)) == []  # no steps: it is one answer
+    (answer,) = answers
     assert (answer["snippet"], answer["place"]) == ("A lion roars.", "caf\ufffd.txt:5")
     assert answer["document"].encode() and index.candidates("lion", 5) == index.keys
     (passage,) = passages_of_text(text, "caf\udce9.txt")

@@ -341,6 +341,25 @@ def test_read_all_without_a_query(bag, folder, monkeypatch, capsys):
     assert bag.count == 4 and printed.out == "" and "the encoder has read 4 so far" in printed.err
 
 
+def test_sentences_of_many_answers_are_chosen_in_steps(bag, folder, monkeypatch, capsys):
+    """So that a search with a large `--top` ends in time, too, with the best answers."""
+    expected = run(capsys, folder, "turn a date into words", "--top", "3")["answers"]
+    monkeypatch.setattr(searcher, "ANSWERS_AT_ONCE", 1)
+    assert run(capsys, folder, "turn a date into words", "--top", "3")["answers"] == expected and len(expected) == 3
+    is_over = searcher.Clock.is_over
+    monkeypatch.setattr(searcher.Clock, "is_over", lambda clock, seconds=0.0: clock.is_late or is_over(clock, seconds))
+    monkeypatch.setattr(searcher.Clock, "is_late", False, raising=False)
+    choose = searcher.snippets
+
+    def chosen(*args):
+        searcher.Clock.is_late = True
+        return choose(*args)
+
+    monkeypatch.setattr(searcher, "snippets", chosen)
+    found = run(capsys, folder, "turn a date into words", "--top", "3")
+    assert found["answers"] == expected[:1] and not found["complete"]
+
+
 def test_a_search_ends_in_time(bag, folder, monkeypatch, capsys):
     """With what was read by then, and the next one goes on; or without an answer, if a step takes too long."""
     monkeypatch.setattr(index, "BATCH", 1)
