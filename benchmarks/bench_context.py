@@ -6,6 +6,7 @@ Passages that only the text around them explains: pieces, or one pass over the d
     python benchmarks/bench_context.py                # sections of guides: half an hour of a CPU core
     python benchmarks/bench_context.py --show 20      # print queries and their passages
     python benchmarks/bench_context.py --data FOLDER  # sets of ConTEB, each a folder in FOLDER (tasks/conteb.py)
+    python benchmarks/bench_context.py --training_file sections.jsonl    # of other packages, for train_passages.py
 
 Without --data, documents are guides of packages on PyPI (`bench_retrieval.GUIDES`), on which no encoder here was
 trained, without their headings; tasks/sections.py describes the queries. Ways to read (`READINGS`):
@@ -20,9 +21,12 @@ distance (`DISTANCES`, characters between). `ranks_with_names` and `ranks_withou
 passages, 11 for all beyond 10, and `owners` the queries' documents: from them, differences of two rows have an error,
 too. Standard errors are clustered by document. `time_of_named_pieces` is CPU time ÷ that of all-MiniLM-L6-v2 for
 pieces with names, in turns; without names, for pieces. "by softmax" is LION's checkpoint with its own softmax
-attention at every length. --adapter FOLDER measures one more encoder, in one pass with names.
+attention at every length. --adapter FOLDER measures one more encoder, in pieces and in one pass, with names.
+--training_file writes guides of other packages with such queries, whose words other sections may have, too, and those
+that have none.
 """
 
+import json
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -55,6 +59,12 @@ from modeling_lion.attention.numerics import has_fast_bfloat16
 SECTIONS = "sections"
 CHARACTERS = 3_000, 60_000  # of a guide
 MOST_DOCUMENTS, MOST_QUERIES = 60, 8  # guides, and queries of each
+# To train on.
+TRAINING_GUIDES = (
+    *("aiohttp", "anyio", "attrs", "babel", "cattrs", "click", "falcon", "jinja2", "marshmallow", "passlib", "pytest"),
+    *("rq", "sqlalchemy", "structlog", "tornado", "trio", "werkzeug"),
+)
+MOST_TRAINING_QUERIES = 16  # of a guide
 DISTANCES = 0, 1, 1_000, CHARACTERS[1]  # characters between the subject's passage and that of the query
 EVERYWHERE = DISTANCES[0], DISTANCES[-1]
 TEACHER, SOFTMAX, LION, ADAPTER = (
@@ -149,6 +159,23 @@ def sections_of_guides(folder: Path, packages: tuple[str, ...], most: int) -> Te
     headings = [path for x in documents for path in x.headings]
     distances = torch.tensor([x.distance for x in found])
     return Texts(SECTIONS, [x.split for x in documents], headings, [x.query for x in found], distances)
+
+
+def write_training_file(path: Path, folder: Path, packages: tuple[str, ...]) -> None:
+    """Write the guides of packages as `read_documents` reads them, those with queries and those without."""
+    everything = list(guides(folder, packages))
+    found, queries = take_section_queries(everything, len(everything), MOST_TRAINING_QUERIES, is_strict=False)
+    first, lines = 0, []
+    for document in [*found, *(x for x in everything if x not in found)]:
+        name, texts = document.split.name, document.split.passages
+        own = [x.query for x in queries if first <= x.query.passage < first + len(texts)]
+        lines.append({"name": name, "passages": texts})
+        lines[-1] |= {"queries": [{"passage": x.passage - first, "text": x.text} for x in own]} if own else {}
+        first += len(texts)
+    path.write_text(
+        "".join(json.dumps(x, ensure_ascii=False) + "\n" for x in lines if x["passages"]), encoding="utf-8"
+    )
+    print(f"{path}: {len(lines)} documents, {len(found)} of them with {len(queries)} queries", flush=True)
 
 
 def conteb(folder: Path) -> Iterator[Texts]:
@@ -265,7 +292,11 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, help="folder of sets of ConTEB, instead of sections of guides")
     parser.add_argument("--sources_dir", type=Path, default=DATA_DIR / "sources", help="of guides")
     parser.add_argument("--show", type=int, help="only print so many queries")
+    parser.add_argument("--training_file", type=Path, help="only write this, JSONL")
     args = parser.parse_args(args)
+    if args.training_file:
+        write_training_file(args.training_file, args.sources_dir, ("flask",) if args.quick else TRAINING_GUIDES)
+        return
     torch.set_num_threads(args.threads)
     teacher = find_teacher(args.teacher)
     chosen = (("flask",), 3) if args.quick else (GUIDES, MOST_DOCUMENTS)
@@ -279,8 +310,8 @@ def main(args: list[str] | None = None) -> None:
             readings = PLAIN if texts.headings is None else ENCODERS
             measure(args, texts, name, folder, readings[name], teacher)
         for folder in args.adapter:
-            reading = ONE_PASS if texts.headings is None else ONE_PASS_NAMED
-            measure(args, texts, folder.name, str(folder), [reading], teacher)
+            readings = ("pieces", ONE_PASS) if texts.headings is None else (NAMED_PIECES, ONE_PASS_NAMED)
+            measure(args, texts, folder.name, str(folder), readings, teacher)
     if not args.show:
         write_pages(args.output_dir)
 

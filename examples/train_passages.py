@@ -7,7 +7,8 @@ Train a sentence encoder to find passages that are read in one pass over their d
         --do_train --learning_rate 5e-5 --max_steps 500 --output_dir outputs/passages
 
 A step reads some documents, each in one pass. The vector of a passage is the mean of its tokens. The first sentence of
---query_share of the passages is removed and becomes a query, half of them with the document's name in front. Three
+--query_share of the passages is removed and becomes a query, half of them with the document's name in front. Documents
+may have queries of their own instead: {"name": …, "passages": […], "queries": [{"passage": 0, "text": …}, …]}. Three
 losses are added:
 
 1. contrastive over all passages of the step, most of which are of the same document;
@@ -72,7 +73,9 @@ class PassageArguments:
     document_tokens: int = field(
         default=2048, metadata={"help": "Tokens of a document to read in a step, from a random passage on."}
     )
-    query_share: float = field(default=0.5, metadata={"help": "Share of passages that give a query."})
+    query_share: float = field(
+        default=0.5, metadata={"help": "Share of passages that give a query, in documents without their own."}
+    )
     named_share: float = field(default=0.5, metadata={"help": "Share of queries with the document's name in front."})
     temperature: float = field(default=0.05, metadata={"help": "Temperature of the contrastive losses."})
     document_weight: float = field(default=0.2, metadata={"help": "Weight of the loss over documents."})
@@ -108,7 +111,7 @@ class Documents(Dataset):
         return len(self.documents)
 
     def __getitem__(self, number: int) -> tuple[SplitDocument, int]:
-        name, passages = self.documents[number].name, self.documents[number].passages
+        passages = self.documents[number].passages
         generator = random.Random(f"{self.seed} {int(self.epoch)} {number}")
         lengths = self.lengths[number]
         starts = [n for n in range(len(passages)) if n == 0 or sum(lengths[n:]) >= self.tokens // 2]
@@ -117,7 +120,7 @@ class Documents(Dataset):
         while end < len(passages) and (end == first or count + lengths[end] <= self.tokens):
             count += lengths[end]
             end += 1
-        return SplitDocument(name, passages[first:end]), generator.getrandbits(32)
+        return self.documents[number].part(first, end), generator.getrandbits(32)
 
 
 class PassageTrainer(Trainer):
@@ -178,7 +181,10 @@ def evaluate(
     """Return the means and standard errors of `score_queries`, for up to `MOST_QUERIES` queries of a document."""
     documents, queries = take_queries(documents, random.Random(0), 0.5, at_most=MOST_QUERIES)
     if not queries:
-        raise ValueError("No passage of the validation file begins with a sentence and has more behind it.")
+        raise ValueError(
+            "--validation_file gives no queries: no document has `queries`, and no passage begins with a sentence and has "
+            "more behind it."
+        )
     owners = owners_of(documents)
     of_queries = owners[[query.passage for query in queries]]
     metrics = {"queries": len(queries), "candidates": len(owners)}

@@ -139,10 +139,13 @@ class Corpus:
 
     Args:
         documents: all of them; each has all passages of its sections.
+        is_strict: whether the passage has no word of the heading, no other passage of the corpus fits, and no other
+            section has this heading. To train, where few passages are compared, it is enough that no other one of the
+            section has the words.
     """
 
-    def __init__(self, documents: Sequence[SectionedDocument]):
-        self.documents = documents
+    def __init__(self, documents: Sequence[SectionedDocument], is_strict: bool = True):
+        self.documents, self.is_strict = documents, is_strict
         self.stems = [[Counter(stems(x)) for x in document.split.passages] for document in documents]
         self.having: dict[str, set[tuple[int, int]]] = defaultdict(set)
         for n, of_document in enumerate(self.stems):
@@ -158,11 +161,12 @@ class Corpus:
             of_section = [k for k, x in enumerate(document.sections) if x == section]
             subject = set(stems(heading))
             is_subject = subject - set(stems(document.split.name)) and len(heading.split()) <= MOST_WORDS
-            if not is_subject or self.sections_under[heading] > 1:
+            if not is_subject or (self.is_strict and self.sections_under[heading] > 1):
                 continue
             for place, k in enumerate(of_section):
                 front = named_by(subject, [counts[x] for x in of_section[:place]])
-                if front is None or subject & counts[k].keys() or not is_prose(document.split.passages[k]):
+                is_named_here = self.is_strict and subject & counts[k].keys()
+                if front is None or is_named_here or not is_prose(document.split.passages[k]):
                     continue
                 others = set().union(*(counts[x] for x in of_section if x != k))
                 if words := self.words_of(number, k, subject, others):
@@ -174,11 +178,12 @@ class Corpus:
         """The best two words of a passage as they stand there, or one that it repeats, in order; else none."""
         found = {}
         with_subject = set.intersection(*(self.having[x] for x in subject))
+        fits_one = lambda x: RARE <= len(self.having[x]) <= COMMON and not self.having[x] & with_subject
         for x, count in self.stems[number][passage].items():
-            if x not in others and RARE <= len(self.having[x]) <= COMMON and not self.having[x] & with_subject:
+            if x not in others and (fits_one(x) or not self.is_strict):
                 found[x] = count * math.log(sum(map(len, self.stems)) / len(self.having[x]))
         best = sorted(found, key=lambda x: -found[x])[:2]
-        if sum(self.stems[number][passage][x] for x in best) < 2:
+        if sum(self.stems[number][passage][x] for x in best) < 1 + self.is_strict:
             return []
         words = WORD.findall(self.documents[number].split.passages[passage])
         return list(
@@ -208,13 +213,13 @@ def is_prose(passage: str) -> bool:
 
 
 def take_section_queries(
-    documents: Iterable[SectionedDocument], most_documents: int, most_queries: int
+    documents: Iterable[SectionedDocument], most_documents: int, most_queries: int, is_strict: bool = True
 ) -> tuple[list[SectionedDocument], list[SectionQuery]]:
     """
     Find queries in documents, at most so many in each, spread over it. Returns the documents with the most queries for
-    their length, in order, and the queries.
+    their length, in order, and the queries. `is_strict` is that of `Corpus`.
     """
-    corpus = Corpus(list(documents))
+    corpus = Corpus(list(documents), is_strict)
     found = {number: list(corpus.queries_of(number)) for number in range(len(corpus.documents))}
     found = {number: x[:: -(-len(x) // most_queries)] for number, x in found.items() if x}
     length = {number: sum(map(len, corpus.documents[number].split.passages)) for number in found}

@@ -154,8 +154,33 @@ def test_lines_end_where_json_says(passages, tmp_path):
     assert [(x.name, x.passages) for x in found] == [("a", ["b c"]), ("d", ["e"])]
 
 
+def test_queries_of_ones_own(passages, tmp_path):
+    """Numbers count all passages of the line, empty ones, too; a part of a document keeps the queries of its own."""
+    line = {"name": "owls", "passages": [" ", "They  hunt.", FILLER, "They sleep."]}
+    line["queries"] = [{"passage": 3, "text": "when do they  sleep"}, {"passage": 1, "text": "prey"}]
+    write(tmp_path / "documents.jsonl", "\n".join(json.dumps(x) for x in ({"name": "a", "text": "b"}, line)))
+    found = passages.read_documents(tmp_path / "documents.jsonl")
+    assert found[1] == passages.SplitDocument(
+        "owls", ["They hunt.", FILLER.strip(), "They sleep."], [(2, "when do they sleep"), (0, "prey")]
+    )
+    kept, queries = passages.take_queries(found, random.Random(0), 1.0)
+    assert kept == found
+    assert queries == [passages.Query("when do they sleep", "owls", 3), passages.Query("prey", "owls", 1)]
+    assert len(passages.take_queries(found, random.Random(0), 0.0, at_most=1)[1]) == 1
+    part = found[1].part(1, 3)
+    assert part == passages.SplitDocument("owls", [FILLER.strip(), "They sleep."], [(1, "when do they sleep")])
+
+
 @pytest.mark.parametrize(
-    "line", ['{"name": "a"}', "[1]", "no json", '{"text": "a"}', '{"name": "a", "passages": "b"}']
+    "line",
+    [
+        *('{"name": "a"}', "[1]", "no json", '{"text": "a"}', '{"name": "a", "passages": "b"}'),
+        '{"name": "a", "text": "b", "queries": [{"passage": 0, "text": "c"}]}',
+        *(
+            f'{{"name": "a", "passages": ["b", " "], "queries": [{query}]}}'
+            for query in ('"c"', '{"text": "c"}', '{"passage": 0, "text": " "}', '{"passage": 1, "text": "c"}')
+        ),
+    ],
 )
 def test_damaged_documents(passages, tmp_path, line):
     write(tmp_path / "documents.jsonl", '{"name": "a", "text": "b"}\n' + line)

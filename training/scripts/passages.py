@@ -2,8 +2,8 @@
 """
 Passages of documents, and queries for them: what train_passages.py trains on and bench_passages.py measures.
 
-A query is the first sentence of a passage, and is removed from the passage. It is used with and without the name of
-the document in front. Passages are read in four ways (`READINGS`).
+A query is the first sentence of a passage, and is removed from the passage, unless the document has queries of its
+own. It is used with and without the name of the document in front. Passages are read in four ways (`READINGS`).
 """
 
 import json
@@ -11,7 +11,7 @@ import math
 import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,8 +40,19 @@ READINGS = {
 
 @dataclass(frozen=True)
 class SplitDocument:  # not a tuple, which the Trainer would take apart
+    """
+    Attributes:
+        queries: of its own, each with the index of the passage that answers it.
+    """
+
     name: str
     passages: list[str]
+    queries: list[tuple[int, str]] = field(default_factory=list)
+
+    def part(self, first: int, end: int) -> "SplitDocument":
+        """Some of the passages, with their queries."""
+        queries = [(n - first, text) for n, text in self.queries if first <= n < end]
+        return SplitDocument(self.name, self.passages[first:end], queries)
 
 
 class Query(NamedTuple):
@@ -70,29 +81,42 @@ class Row:
 def read_documents(path: str | Path) -> list[SplitDocument]:
     """
     Read the documents of a JSONL file, with `name` and `text`, which is split into passages, or `name` and `passages`.
+    These may have `queries`, each with its `text` and the number of the `passage` that answers it, from 0 on.
 
     Raises:
-        ValueError: if a line has other fields.
+        ValueError: if a line has other fields, or a query an empty text, or a passage that is not there.
     """
     documents = []
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), start=1):
         if not line.strip():
             continue
         try:
-            content = json.loads(line)
-            passages = content.get("passages")
-            if passages is None:
-                passages = [content["text"][first:end] for first, end in split_passages(content["text"])]
-            if isinstance(passages, str):
-                raise TypeError("`passages` is one text")
-            texts = [" ".join(passage.split()) for passage in passages]
-            documents.append(SplitDocument(str(content["name"]), [text for text in texts if text]))
+            documents.append(document_of(json.loads(line)))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f'{path}, line {number}: give {{"name": …, "text": …}} or {{"name": …, "passages": […]}}; got '
-                f"{line[:80]!r}."
+                f'{path}, line {number}: give {{"name": …, "text": …}} or {{"name": …, "passages": […]}}, the latter '
+                f'with "queries": [{{"passage": 0, "text": …}}, …] if there are any; got {line[:80]!r} ({error}).'
             ) from error
     return documents
+
+
+def document_of(content: dict) -> SplitDocument:
+    """The document of a line of `read_documents`, without empty passages."""
+    passages, queries = content.get("passages"), content.get("queries", [])
+    if passages is None:
+        if queries:
+            raise ValueError("`queries` need `passages`, of which they name one")
+        passages = [content["text"][first:end] for first, end in split_passages(content["text"])]
+    if isinstance(passages, str):
+        raise TypeError("`passages` is one text")
+    texts = [" ".join(passage.split()) for passage in passages]
+    kept = [n for n, text in enumerate(texts) if text]
+    places = {n: place for place, n in enumerate(kept)}
+    found = [(places.get(query["passage"]), " ".join(query["text"].split())) for query in queries]
+    for query, (place, text) in zip(queries, found, strict=True):
+        if place is None or not text:
+            raise ValueError(f"the query {query} has no text, or a passage that is empty or not there")
+    return SplitDocument(str(content["name"]), [texts[n] for n in kept], found)
 
 
 def first_sentence(passage: str) -> str | None:
@@ -108,12 +132,20 @@ def take_queries(
     documents: Iterable[SplitDocument], generator: random.Random, share: float, at_most: int | None = None
 ) -> tuple[list[SplitDocument], list[Query]]:
     """
-    Take queries out of documents. `share` of the passages that begin with a sentence lose it, at most `at_most` of a
-    document. Returns the documents without these sentences, and the queries.
+    Take queries out of documents, at most `at_most` of each. `share` of the passages that begin with a sentence lose
+    it. A document with queries of its own gives these, and loses nothing. Returns the documents without these sentences,
+    and the queries.
     """
     changed, queries, count = [], [], 0
     for document in documents:
         name, passages = document.name, document.passages
+        if own := document.queries:
+            if at_most is not None and len(own) > at_most:
+                own = sorted(generator.sample(own, at_most))
+            queries += [Query(text, name, count + n) for n, text in own]
+            changed.append(document)
+            count += len(passages)
+            continue
         found = {n: sentence for n, passage in enumerate(passages) if (sentence := first_sentence(passage))}
         chosen = [n for n in found if generator.random() < share]
         if at_most is not None and len(chosen) > at_most:
