@@ -90,6 +90,11 @@ class Search:
     def trials(self, contestant: str) -> list[dict]:
         return self.all_trials(contestant)[: self.args.trials]
 
+    def trials_to_train(self, contestant: str) -> range:
+        """The numbers of the trials to choose from."""
+        count = len(self.trials(contestant))
+        return range(count if count > 1 else 0)
+
     def make(self, contestant: str, number: int) -> tuple[str, Experiment]:
         return make_experiment(contestant, self.trials(contestant)[number], self.experiment)
 
@@ -131,14 +136,16 @@ class Search:
         print(f"    {scores} in {row['train_cpu_seconds']:.0f} s of CPU time", flush=True)
 
     def choice(self, contestant: str) -> int | None:
-        """The number of the best trial, `None` while trials are missing."""
+        """The number of the best trial, `None` while trials are missing. One alone needs no training to be chosen."""
         rows = read_rows(self.path, **self.about, contestant=contestant, stage="trial")
-        is_complete = {row["trial"] for row in rows} >= set(range(len(self.trials(contestant))))
-        return self.best(rows)["trial"] if is_complete else None
+        count = len(self.trials(contestant))
+        if {row["trial"] for row in rows} >= set(range(count)):
+            return self.best(rows)["trial"]
+        return 0 if count == 1 else None
 
     def equal_steps(self, contestant: str) -> None:
-        """All trials, then the other seeds of the best one."""
-        for number in range(len(self.trials(contestant))):
+        """All trials, unless there is one alone, then the other seeds of the best one."""
+        for number in self.trials_to_train(contestant):
             self.train(contestant, "trial", number, SEARCH_SEED)
         for seed in self.args.seeds:
             self.train(contestant, "equal steps", self.choice(contestant), seed)
@@ -195,7 +202,7 @@ def search_arguments(description: str, scales: dict[str, dict[str, Experiment]])
     """The arguments of all searches."""
     parser = training_arguments(description, scales)
     add = parser.add_argument
-    add("--trials", type=positive, help="only the first trials of each contestant, so many; not given: all")
+    add("--trials", type=positive, help="only the first trials of each contestant, so many; 1: no search; not given: all")
     add("--seeds", type=other_seed, nargs="+", default=SEEDS, help="of the trainings that count")
     return parser
 

@@ -187,7 +187,7 @@ def what_comes(search: RateSearch, contestants: list[str]) -> str:
     for name in contestants:
         rows = read_rows(search.path, **search.about, contestant=name)
         is_there = {(row["stage"], row["trial" if row["stage"] == "trial" else "seed"]) for row in rows}
-        asked = {("trial", number) for number in range(len(search.trials(name)))}
+        asked = {("trial", number) for number in search.trials_to_train(name)}
         missing[name] = len((asked | {(STAGES[0], seed) for seed in args.seeds}) - is_there)
     text = ", ".join(f"{count} of {name}" for name, count in missing.items() if count) or "none"
     known = read_rows(RESULTS / f"{search.table}.csv", **search.about, stage=STAGES[0])

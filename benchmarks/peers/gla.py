@@ -19,6 +19,7 @@ from modeling_lion.sequence.border_states import BorderStates
 
 
 CHUNK = 8
+LEAST_LOG_DECAY = -20.0  # CHUNK of them are less than float32's largest exponent, twice over
 RANK = TEMPERATURE = 16  # of the decays
 
 
@@ -32,18 +33,24 @@ def recurrence(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, sta
 
 
 def chunks(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, state: Tensor) -> Tensor:
-    """`recurrence` by chunks: small matrices inside them, the state between them."""
+    """
+    `recurrence` by chunks: small matrices inside them, the state between them.
+
+    Inside, queries and keys have the decays from the middle of the decay of their chunk, so that no exponent is larger
+    than half of it. A λ below e^`LEAST_LOG_DECAY` counts as that, for which a state is as good as gone.
+    """
     length = query.shape[2]
+    log_decay = log_decay.clamp(min=LEAST_LOG_DECAY)
     spare = -length % CHUNK
     query, key, value, log_decay = (
         F.pad(x, (0, 0, 0, spare)).unflatten(2, (-1, CHUNK)) for x in (query, key, value, log_decay)
     )
     passed = log_decay.cumsum(3)
-    token = torch.arange(CHUNK, device=query.device)
-    is_seen = (token.unsqueeze(1) >= token).unsqueeze(-1)
-    between = torch.where(is_seen, passed.unsqueeze(4) - passed.unsqueeze(3), -torch.inf).exp()
-    outputs = torch.einsum("bhnid,bhnjd,bhnijd->bhnij", query, key, between) @ value
-    from_start, to_end = passed.exp(), (passed[:, :, :, -1:] - passed).exp()
+    through = passed[:, :, :, -1:]
+    from_middle = passed - through / 2
+    scores = (query * from_middle.exp()) @ (key * (-from_middle).exp()).mT
+    outputs = scores.tril() @ value
+    from_start, to_end = passed.exp(), (through - passed).exp()
     written = (key * to_end).transpose(-1, -2) @ value
     states = []
     for n in range(written.shape[2]):

@@ -114,6 +114,16 @@ def test_a_search_goes_on_and_is_reported(bench, trials, instead_of_training, tm
         bench.main([*args, "--contestants", "Hydra"])
 
 
+def test_one_trial_alone_is_not_trained_to_be_chosen(bench, instead_of_training, tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.import_module("report"), "PICTURES", {})
+    args = ["--quick", "--tasks", "recall", "--output_dir", str(tmp_path), "--cache_dir", str(tmp_path / "cache")]
+    bench.main([*args, "--contestants", "Hydra", "LION", "--trials", "1"])
+    found = [(row["contestant"], row["stage"], row["trial"]) for row in bench.read_rows(tmp_path / "search.csv")]
+    assert found == [
+        (name, stage, 0) for stage in ("equal steps", "equal time") for name in ("Hydra", "LION") for _ in range(3)
+    ]
+
+
 @pytest.mark.slow
 def test_it_trains(bench, tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.import_module("report"), "PICTURES", {})

@@ -3,6 +3,7 @@
 
 import importlib
 import json
+from itertools import combinations, product
 from pathlib import Path
 
 import pytest
@@ -80,16 +81,11 @@ def test_discs_lie_on_one_curve_or_on_two(generated, fields, monkeypatch):
     monkeypatch.setattr("tasks.generated.pathfinder.split_of", lambda content: "train")
     labels = []
     for row, (curves, (first, second)) in zip(rows(task, "train", 30), drawn, strict=True):
-        ends = [{tuple(curve[0, 0]), tuple(curve[-1, 1])} for curve in curves]
-        on = [{n for n, of_curve in enumerate(ends) if tuple(disc) in of_curve} for disc in (first, second)]
-        assert row["labels"] == [int(on[0] == on[1])] and on[0] | on[1] <= {0, 1} and tuple(first) != tuple(second)
-        assert [len(curve) for curve in curves] == [task.dashes] * 2 + [task.dashes // 3] * task.shorter
-        apart = min(
-            ((x[:, None] - y[None]) ** 2).sum(-1).min() ** 0.5
-            for n, x in enumerate(curve.reshape(-1, 2) for curve in curves)
-            for y in (curve.reshape(-1, 2) for curve in curves[:n])
-        )
-        assert apart >= 2.5
+        ends = [{curve[0], curve[-1]} for curve in curves]
+        on = [{n for n, of_curve in enumerate(ends) if disc in of_curve} for disc in (first, second)]
+        assert row["labels"] == [int(on[0] == on[1])] and on[0] | on[1] <= {0, 1} and first != second
+        assert [len(curve) / 2 for curve in curves] == [task.dashes] * 2 + [task.dashes // 3] * task.shorter
+        assert min(abs(x - y) for of_two in combinations(curves, 2) for x, y in product(*of_two)) >= 2.5
         assert len(row["input_ids"]) == task.length and 1 <= min(row["input_ids"]) <= max(row["input_ids"]) <= 16
         assert row["input_ids"].count(16) >= 2  # the middles of the discs are white
         labels += row["labels"]

@@ -7,9 +7,8 @@ largest depth.
 """
 
 from dataclasses import dataclass
+from random import Random
 from statistics import median
-
-import numpy as np
 
 from .task import Task, split_of
 
@@ -48,26 +47,29 @@ class ListOps(Task):
     def vocab_size(self) -> int:
         return 1 + len(SYMBOLS)
 
-    def tree(self, generator: np.random.Generator, depth: int) -> tuple[list[str], int]:
-        """The symbols of a list that is so deep inside of others, and its value; cut short beyond `length`."""
-        operator = list(OPERATORS)[generator.integers(len(OPERATORS))]
-        symbols, values = [operator], []
-        for _ in range(generator.integers(2, self.most_arguments + 1)):
-            if depth < self.depth and generator.random() < LIST_PROBABILITY:
-                inner, value = self.tree(generator, depth + 1)
+    def tree(self, random: Random, depth: int, symbols: list[str]) -> int:
+        """
+        Append the symbols of a list that is so deep inside of others. Return its value, which is of no use once
+        `symbols` exceeds `length`: the list is cut short there.
+        """
+        operator, values = random.choice(list(OPERATORS)), []
+        symbols.append(operator)
+        for _ in range(random.randint(2, self.most_arguments)):
+            if depth < self.depth and random.random() < LIST_PROBABILITY:
+                values.append(self.tree(random, depth + 1, symbols))
             else:
-                value = int(generator.integers(10))
-                inner = [str(value)]
-            symbols += inner
-            values.append(value)
-            if len(symbols) > self.length:  # `example` draws another one
-                break
-        return [*symbols, "]"], OPERATORS[operator](values)
+                values.append(random.randrange(10))
+                symbols.append(str(values[-1]))
+            if len(symbols) > self.length:
+                return 0
+        symbols.append("]")
+        return OPERATORS[operator](values)
 
     def example(self, split: str, index: int, seed: int) -> dict:
         """`labels` has one number, of the whole sequence."""
-        generator = self.generator(split, index, seed)
+        # Many lists are too long or too short, and Python's numbers are drawn several times as fast as NumPy's.
+        random = Random(int(self.generator(split, index, seed).integers(2**63)))
         while True:
-            symbols, value = self.tree(generator, 1)
+            value = self.tree(random, 1, symbols := [])
             if self.shortest <= len(symbols) <= self.length and split_of(" ".join(symbols).encode()) == split:
                 return {"input_ids": [1 + SYMBOLS.index(x) for x in symbols], "labels": [value]}

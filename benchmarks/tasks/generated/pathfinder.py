@@ -6,8 +6,10 @@ and shorter ones; both discs lie at ends of long curves, in every second image o
 distribution for both answers, but for the distance of the discs.
 """
 
+from cmath import rect
 from dataclasses import dataclass
-from math import isqrt
+from math import isqrt, pi
+from random import Random
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -18,6 +20,7 @@ from .task import Task, split_of
 GRAYS = 16
 FINE = 4  # points of the drawing for each pixel and axis
 TURN = 0.35  # standard deviation of the angle between dashes, in radians
+DISC = 1.3 + 1.3j  # from the centre to a corner of the square around it, in pixels
 APART = 2.5  # pixels between curves, at least
 ATTEMPTS = 200  # of a curve, before an image begins anew
 
@@ -53,63 +56,60 @@ class Pathfinder(Task):
     def vocab_size(self) -> int:
         return 1 + GRAYS
 
-    def curve(self, generator: np.random.Generator, dashes: int, others: np.ndarray) -> np.ndarray | None:
+    def curve(self, random: Random, dashes: int, others: list[complex]) -> list[complex] | None:
         """
-        The ends of so many dashes, `(dashes, 2, 2)`, pixels, apart from the points of other curves `(points, 2)`.
-        `None` if chance has led it into one of them, or out of the image.
+        The ends x + i·y of so many dashes, one dash behind the other, in pixels, apart from the points of other
+        curves. `None` if chance has led it into one of them, or out of the image.
         """
-        point, angle = generator.uniform(1.5, self.side - 1.5, 2), generator.uniform(0, 2 * np.pi)
-        found = []
+        low, high = 1, self.side - 1
+        points = [complex(*(random.uniform(1.5, self.side - 1.5) for _ in range(2)))]
+        angle = random.uniform(0, 2 * pi)
+        if any(abs(x - points[0]) < APART for x in others):
+            return None
         for _ in range(dashes):
             for step in (1.7, 1.0):  # a dash and a gap
-                end = point + step * np.array([np.cos(angle), np.sin(angle)])
-                if step > 1:
-                    found.append((point, end))
-                if (end < 1).any() or (end > self.side - 1).any():
+                end = points[-1] + rect(step, angle)
+                if not (low <= end.real <= high and low <= end.imag <= high):
                     return None
-                if len(others) and np.linalg.norm(others - end, axis=1).min() < APART:
+                if any(abs(x - end) < APART for x in others):
                     return None
-                point = end
-            angle += generator.normal(0, TURN)
-        curve = np.array(found)
-        if len(others) and np.linalg.norm(others - curve[0, 0], axis=1).min() < APART:
-            return None
-        return curve
+                points.append(end)
+            angle += random.gauss(0, TURN)
+        return points[:-1]  # without the end of the last gap
 
-    def curves(self, generator: np.random.Generator) -> list[np.ndarray]:
+    def curves(self, random: Random) -> list[list[complex]]:
         """Two long curves, then shorter ones."""
         while True:
-            found: list[np.ndarray] = []
+            found: list[list[complex]] = []
             for dashes in (self.dashes, self.dashes, *[max(1, self.dashes // 3)] * self.shorter):
-                others = np.concatenate([x.reshape(-1, 2) for x in found]) if found else np.zeros((0, 2))
-                tries = (self.curve(generator, dashes, others) for _ in range(ATTEMPTS))
+                others = [x for curve in found for x in curve]
+                tries = (self.curve(random, dashes, others) for _ in range(ATTEMPTS))
                 if (curve := next((x for x in tries if x is not None), None)) is None:
                     break
                 found.append(curve)
             else:
                 return found
 
-    def draw(self, curves: list[np.ndarray], discs: list[np.ndarray]) -> np.ndarray:
+    def draw(self, curves: list[list[complex]], discs: list[complex]) -> np.ndarray:
         """Grays of the pixels, `(side, side)`, 0 to `GRAYS` - 1."""
         image = Image.new("L", (FINE * self.side, FINE * self.side))
         pen = ImageDraw.Draw(image)
+        xy = lambda point: (FINE * point.real, FINE * point.imag)
         for curve in curves:
-            for first, last in FINE * curve:
-                pen.line([*first, *last], fill=180, width=FINE)
-        for x, y in FINE * np.array(discs):
-            pen.ellipse([x - 1.3 * FINE, y - 1.3 * FINE, x + 1.3 * FINE, y + 1.3 * FINE], fill=255)
+            for first, last in zip(curve[::2], curve[1::2], strict=True):
+                pen.line([xy(first), xy(last)], fill=180, width=FINE)
+        for disc in discs:
+            pen.ellipse([xy(disc - DISC), xy(disc + DISC)], fill=255)
         pixels = np.asarray(image, dtype=np.float64).reshape(self.side, FINE, self.side, FINE).mean((1, 3))
         return (pixels / 256 * GRAYS).astype(np.int64)
 
     def example(self, split: str, index: int, seed: int) -> dict:
         """`labels` has one number, of the whole image: 1 if a curve joins the discs."""
-        generator = self.generator(split, index, seed)
+        # Most curves are in vain, and Python's numbers are drawn several times as fast as NumPy's.
+        random = Random(int(self.generator(split, index, seed).integers(2**63)))
         while True:
-            label, curves = int(generator.integers(2)), self.curves(generator)
-            if label:
-                discs = [curves[0][0, 0], curves[0][-1, 1]]
-            else:
-                discs = [x.reshape(-1, 2)[-int(generator.integers(2))] for x in curves[:2]]
+            label, curves = random.randrange(2), self.curves(random)
+            discs = [curves[0][0], curves[0][-1]] if label else [random.choice([x[0], x[-1]]) for x in curves[:2]]
             pixels = self.draw(curves, discs).flatten()
             if split_of(pixels.tobytes()) == split:
                 return {"input_ids": (1 + pixels).tolist(), "labels": [label]}
