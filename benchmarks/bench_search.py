@@ -202,7 +202,11 @@ def search_arguments(description: str, scales: dict[str, dict[str, Experiment]])
     """The arguments of all searches."""
     parser = training_arguments(description, scales)
     add = parser.add_argument
-    add("--trials", type=positive, help="only the first trials of each contestant, so many; 1: no search; not given: all")
+    add(
+        "--trials",
+        type=positive,
+        help="only the first trials of each contestant, so many; 1: no search; not given: all",
+    )
     add("--seeds", type=other_seed, nargs="+", default=SEEDS, help="of the trainings that count")
     return parser
 
