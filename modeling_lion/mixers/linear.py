@@ -152,11 +152,9 @@ class LinearMixer(Mixer):
                 query, key, value = map(tokens.restored, (query, key, value))
             query, key, value = map(around.own, (query, key, value))
             query, key = self.map_features(*rotate(query, key, tables, heads_dim=2))
-            width = query.shape[-1]
-            if self.normalization == "none" and width != self.key_dim:
-                query = (
-                    query * (width / self.key_dim) ** 0.5
-                )  # s is D^-½ (SPEC §1), and kernels know the width of φ only
+            if self.normalization == "none" and (width := query.shape[-1]) != self.key_dim:
+                # s is D^-½ with the dimension of the head (SPEC §1), and kernels know the width of φ only.
+                query = query * (width / self.key_dim) ** 0.5
         if self.heads_per_key > 1:
             query, key = (x.repeat_interleave(self.heads_per_key, dim=2) for x in (query, key))
         return [query, key, value]
