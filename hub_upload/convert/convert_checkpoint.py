@@ -134,14 +134,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     published.add_argument("--task", choices=TASKS, help="task of the model")
     published.add_argument("--tokenizer", help="folder or Hub name of the tokenizer of a text model")
     published.add_argument("--labels", type=Path, metavar="FILE", help="names of the classes, one per line")
-    published.add_argument("--num_heads", "--num_attention_heads", type=int, metavar="N", dest="num_attention_heads")
+    published.add_argument(
+        "--num_heads", "--num_attention_heads", type=int, metavar="N", dest="num_attention_heads", help="of each layer"
+    )
     published.add_argument(
         "--image_size", type=int, nargs="+", metavar="PIXELS", help="one number, or height and width"
     )
-    published.add_argument("--mixer_type", choices=("lit", "decay", "selective"))
+    published.add_argument(
+        "--mixer_type", choices=("lit", "decay", "selective"), help="LION-LIT, LION-D or LION-S; for encoders: --mixer"
+    )
     for name in FIELDS[2:]:
         if name not in ("mixer_type", "feature_map"):
-            published.add_argument(f"--{name}", choices=_choices(LionConfig, name))
+            published.add_argument(f"--{name}", choices=_choices(LionConfig, name), help="as in LionConfig")
 
 
 def _choices(config_class: type, field: str) -> list[str]:
