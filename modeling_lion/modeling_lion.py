@@ -700,7 +700,7 @@ class LionForMaskedImageModeling(LionImageModel):
         loss = None
         if bool_masked_pos is not None:
             dtype = accumulation_dtype(reconstruction.dtype)  # in float16, sums over all pixels would overflow
-            error = (reconstruction.to(dtype) - pixel_values.to(dtype)).abs()
+            error = (reconstruction.to(dtype) - pixel_values).abs()
             mask = bool_masked_pos.to(error.dtype)[:, :, None, None, None].expand(-1, -1, *patch_shape)
             mask = join_patches(mask, rows, columns)
             loss = (error * mask).sum() / mask.sum().clamp(min=1)
