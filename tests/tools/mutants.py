@@ -256,8 +256,8 @@ MUTANTS = [
     Mutant(
         "padding: it counts in the mean",
         "mean_of_real",
-        "/ weights.sum(dim=1).clamp(min=1)",
-        "/ weights.shape[1]",
+        "weights.sum(dim=1, dtype=dtype).clamp(min=1)",
+        "weights.shape[1]",
         PADDING,
     ),
     Mutant(
