@@ -307,13 +307,8 @@ def packed_borders(position_ids: Tensor | None, is_real: Tensor | None, batch: i
     begins = pad(returns & is_packing, (1, 0))
     if not begins.any():
         return None
-    length = begins.shape[1]
     begins[:, 0] = True
-    if bool((begins == begins[:1]).all()):
-        (starts,) = begins[0].nonzero(as_tuple=True)
-        return torch.cat((starts, starts.new_full((1,), length)))
-    starts = begins.expand(batch, -1).flatten().nonzero().flatten()
-    return torch.cat((starts, starts.new_full((1,), batch * length)))
+    return borders_at(begins[:1] if bool((begins == begins[:1]).all()) else begins.expand(batch, -1))
 
 
 def indexed_borders(seq_idx: Tensor | None) -> Tensor | None:
@@ -323,9 +318,13 @@ def indexed_borders(seq_idx: Tensor | None) -> Tensor | None:
     """
     if seq_idx is None or not is_readable(seq_idx):
         return None
-    begins = pad(seq_idx.diff(dim=1) != 0, (1, 0), value=True)
+    return borders_at(pad(seq_idx.diff(dim=1) != 0, (1, 0), value=True))
+
+
+def borders_at(begins: Tensor) -> Tensor:
+    """The `cu_seqlens`, counted through all rows, of tokens that begin a sequence, `(batch, length)`, bool."""
     starts = begins.flatten().nonzero().flatten()
-    return torch.cat((starts, starts.new_full((1,), seq_idx.numel())))
+    return torch.cat((starts, starts.new_full((1,), begins.numel())))
 
 
 def check_borders(cu_seqlens: Tensor, length: int, batch: int = 1, may_be_empty: bool = False) -> None:
