@@ -10,8 +10,9 @@ Names in code: which encoders know what a name refers to when its binding stands
 Each name in a Python file is an imported module, an imported name, a function, a class, a global, a parameter, a
 local, a built-in or an attribute; Python itself says which (tasks/bindings.py). Files are those of the standard
 library and of installed packages; the test has other packages than the training. Models learn from scratch, first on
-parts of 256 tokens, then on texts of the length of the test. "pieces of N" are read one by one, with an overlap of a
-quarter, in training and in the test; each name is judged in the piece in whose middle it stands.
+parts of 256 tokens, then on longer ones, and are tested on texts of that length and on longer ones. "pieces of N" are
+read one by one, with an overlap of a quarter, in training and in the test; each name is judged in the piece in whose
+middle it stands.
 
 Rows go to bindings.csv, one for each range of distances, in tokens, between a name and the nearest place that binds
 it, and one for all labels. Ranges leave out the names that have one meaning only in all training texts: those can be
@@ -23,7 +24,7 @@ import hashlib
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -125,34 +126,35 @@ MODELS = {
 class Texts:
     """
     Args:
-        length: tokens of a text of the test; shorter files are left out of it.
-        files: read of each package, at most.
+        lengths: tokens of the texts of each test; shorter files are left out of it.
+        files, test_files: read of each package, at most.
         min_bytes: of a file.
         vocab_size: pieces of words, learnt from the training files.
         train, test: import names of packages.
     """
 
-    length: int = 2048
+    lengths: tuple[int, ...] = (2048, 8192)
     files: int = 200
+    test_files: int = 200
     min_bytes: int = 12_000
     vocab_size: int = 8192
     train: tuple[str, ...] = TRAINING_PACKAGES
     test: tuple[str, ...] = TEST_PACKAGES
 
-    def paths(self, packages: tuple[str, ...]) -> list[Path]:
-        """Files of the packages but their tests, the same ones each time."""
+    def paths(self, packages: tuple[str, ...], count: int) -> list[Path]:
+        """So many files of each package but its tests, the same ones each time."""
         found = []
         for package in packages:
             files = [path for path in map(Path, files_of_package(package)[0]) if "test" not in str(path).lower()]
             files = sorted(path for path in files if path.stat().st_size >= self.min_bytes)
             Random(0).shuffle(files)
-            found += files[: self.files]
+            found += files[:count]
         return found
 
 
 @dataclass(frozen=True)
 class Bindings:
-    """Texts and the trainings on them, one after the other: on parts of some tokens, and last on `texts.length`."""
+    """Texts and the trainings on them, one after the other."""
 
     texts: Texts
     stages: tuple[Experiment, ...]
@@ -162,12 +164,12 @@ class Bindings:
         return replace(self, stages=divided(self.stages, steps, times))
 
     def settings(self) -> str:
-        texts = f"files={self.texts.files} vocab_size={self.texts.vocab_size}"
+        texts = f"files={self.texts.files} test_files={self.texts.test_files} vocab_size={self.texts.vocab_size}"
         return f"{texts} " + " then ".join(stage.settings() for stage in self.stages)
 
 
 def stages(shape: dict, length: int, tokens: int, steps: tuple[int, int], rate: float) -> tuple[Experiment, ...]:
-    """Parts of 256 tokens, then whole texts, with so many tokens in each step."""
+    """Parts of 256 tokens, then of `length`, with so many tokens in each step."""
     parts = (min(256, length), length)
     return tuple(
         Experiment({"length": part}, shape, steps=count, batch_size=max(1, tokens // part), learning_rate=rate)
@@ -177,14 +179,14 @@ def stages(shape: dict, length: int, tokens: int, steps: tuple[int, int], rate: 
 
 CPU, GPU = sizes(128, 3, 4), sizes(128, 4, 4)
 SCALES: dict[str, dict[str, Bindings]] = {
-    "cpu": {"2048": Bindings(Texts(files=6), stages(CPU, 2048, 4096, (120, 40), 2e-3))},
+    "cpu": {"2048": Bindings(Texts(files=20, test_files=40), stages(CPU, 2048, 4096, (120, 40), 2e-3))},
     "gpu": {
         "2048": Bindings(Texts(), stages(GPU, 2048, 2**15, (4000, 4000), 1e-3)),
-        "8192": Bindings(Texts(8192, min_bytes=40_000), stages(GPU, 8192, 2**15, (4000, 4000), 1e-3)),
+        "8192": Bindings(Texts((8192,), min_bytes=40_000), stages(GPU, 8192, 2**15, (4000, 4000), 1e-3)),
     },
     "quick": {
         "2048": Bindings(
-            Texts(512, files=3, vocab_size=600, train=("json", "email"), test=("logging",)),
+            Texts((512, 1024), files=3, test_files=3, vocab_size=600, train=("json", "email"), test=("logging",)),
             stages(tiny(), 512, 1024, (2, 2), 1e-3),
         )
     },
@@ -250,8 +252,8 @@ def cut_off(row: dict[str, list[int]], length: int) -> dict[str, list[int]]:
 
 
 def load_texts(texts: Texts, cache_dir: Path) -> DatasetDict:
-    """Files of the training, whole, and texts of the test."""
-    paths = {"train": texts.paths(texts.train), "test": texts.paths(texts.test)}
+    """Files of the training and of the test, whole."""
+    paths = {"train": texts.paths(texts.train, texts.files), "test": texts.paths(texts.test, texts.test_files)}
     files = [(str(path), path.stat().st_size) for of_split in paths.values() for path in of_split]
     labels = Path(__file__).with_name("tasks") / "bindings.py"
     key = json.dumps([vars(texts), files, labels.read_text(encoding="utf-8")])
@@ -261,7 +263,6 @@ def load_texts(texts: Texts, cache_dir: Path) -> DatasetDict:
         tokenizer = train_tokenizer(codes["train"], texts.vocab_size)
         meanings, common = count_meanings(codes["train"])
         rows = {split: [to_row(code, tokenizer, meanings, common) for code in x] for split, x in codes.items()}
-        rows["test"] = [cut_off(row, texts.length) for row in rows["test"] if len(row["labels"]) >= texts.length]
         DatasetDict({split: Dataset.from_list(x) for split, x in rows.items()}).save_to_disk(folder)
     return load_from_disk(folder)
 
@@ -282,19 +283,28 @@ def in_pieces(row: dict[str, list[int]], size: int, overlap: int) -> Iterator[di
         yield piece
 
 
-def cut(dataset: Dataset, size: int, overlap: int) -> Dataset:
-    pieces = [{**piece, "text": n} for n, row in enumerate(dataset) for piece in in_pieces(row, size, overlap)]
-    return Dataset.from_list([piece for piece in pieces if any(x != NO_LABEL for x in piece["labels"])])
-
-
-def data_for(texts: DatasetDict, length: int, piece: int | None, vocab_size: int) -> Data:
-    """Parts of so many tokens, or smaller pieces that overlap by a quarter."""
+def cut(rows: Iterable[dict[str, list[int]]], length: int, piece: int | None) -> Dataset:
+    """Texts in parts of so many tokens, or in smaller pieces that overlap by a quarter."""
     size, overlap = (length, 0) if piece is None or piece >= length else (piece, piece // 4)
-    splits = {split: cut(texts[split], size, overlap) for split in texts}
+    pieces = [{**part, "text": n} for n, row in enumerate(rows) for part in in_pieces(row, size, overlap)]
+    return Dataset.from_list([part for part in pieces if any(x != NO_LABEL for x in part["labels"])])
+
+
+def cut_test(files: Dataset, length: int, piece: int | None = None) -> Dataset:
+    """The first `length` tokens of the files that have so many, as models read them (`cut`)."""
+    return cut((cut_off(row, length) for row in files if len(row["labels"]) >= length), length, piece)
+
+
+def data_for(files: Dataset, length: int, reader: Reader, vocab_size: int) -> Data:
+    """What a stage trains on."""
+    size = min(length, reader.piece or length)
     config = {"vocab_size": vocab_size, "max_position_embeddings": size, "pad_token_id": PAD_ID}
-    metrics = {"compute_metrics": accuracy, "preprocess_logits_for_metrics": run_mlm.most_likely}
     return Data(
-        LionForTokenClassification, config | {"num_labels": len(KINDS)}, splits, pad_with_labels, trainer=metrics
+        LionForTokenClassification,
+        config | {"num_labels": len(KINDS)},
+        {"train": cut(files, length, reader.piece)},
+        pad_with_labels,
+        trainer={"compute_metrics": accuracy, "preprocess_logits_for_metrics": run_mlm.most_likely},
     )
 
 
@@ -319,35 +329,38 @@ def train_and_test(name: str, seed: int, bindings: Bindings, cache_dir: Path, re
     """Rows of a model; `report` has arguments of `reporting`."""
     reader, texts = MODELS[name], load_texts(bindings.texts, cache_dir)
     layers = bindings.stages[-1].config["num_hidden_layers"]
-    experiments = [replace(stage, variant=reader.fields(layers)) for stage in bindings.stages]
-    data, tokens = [], []
-    for n, stage in enumerate(experiments):
-        of_stage = data_for(texts, stage.task["length"], reader.piece, bindings.texts.vocab_size)
-        tokens.append(stage.batch_size * stage.task["length"])
-        size = of_stage.config["max_position_embeddings"]
-        experiments[n] = replace(stage, batch_size=max(1, tokens[n] // size))
-        data.append(of_stage)
+    experiments, data = [], []
+    for stage in bindings.stages:
+        length = stage.task["length"]
+        data.append(data_for(texts["train"], length, reader, bindings.texts.vocab_size))
+        pieces = max(1, stage.batch_size * length // data[-1].config["max_position_embeddings"])
+        experiments.append(replace(stage, variant=reader.fields(layers), batch_size=pieces))
     model = start(reader.base, seed, experiments[-1], data[-1])
     before, begin = peak_memory(), time.process_time()
     for stage, of_stage in zip(experiments, data, strict=True):
         trainer, columns = make_trainer(model, seed, stage, of_stage, cache_dir, disable_tqdm=True, **report)
         quiet(trainer).train()
-    trained = time.process_time()
-    about = {"parameters": model.num_parameters(), "train_cpu_seconds": trained - begin}
+    about = {"parameters": model.num_parameters(), "train_cpu_seconds": time.process_time() - begin}
     about |= {"memory_bytes": peak_memory() - before}
-    test = data[-1].splits["test"]
-    found = trainer.predict(test.select_columns(columns))
-    about["test_cpu_seconds"] = time.process_time() - trained
-    print(f"    loss {found.metrics['test_loss']:.3f}", flush=True)
-    answers = [row[: len(labels)] for row, labels in zip(found.predictions, test["labels"], strict=True)]
-    return [row | about for row in score(test, answers)]
+    rows = []
+    for length in bindings.texts.lengths:
+        test, begin = cut_test(texts["test"], length, reader.piece), time.process_time()
+        found = trainer.predict(test.select_columns(columns))
+        about |= {"tokens": length, "test_cpu_seconds": time.process_time() - begin}
+        print(f"    loss {found.metrics['test_loss']:.3f}", flush=True)
+        answers = [row[: len(labels)] for row, labels in zip(found.predictions, test["labels"], strict=True)]
+        rows += [about | row for row in score(test, answers)]
+    return rows
 
 
 def guess(bindings: Bindings, cache_dir: Path) -> list[dict]:
     """Rows of what the name alone says."""
-    test = cut(load_texts(bindings.texts, cache_dir)["test"], bindings.texts.length, 0)
+    files, rows = load_texts(bindings.texts, cache_dir)["test"], []
     costs = dict.fromkeys(("parameters", "train_cpu_seconds", "memory_bytes", "test_cpu_seconds"))
-    return [row | costs for row in score(test, [np.array(x) for x in test["guess"]])]
+    for length in bindings.texts.lengths:
+        test = cut_test(files, length)
+        rows += [costs | {"tokens": length} | row for row in score(test, [np.array(x) for x in test["guess"]])]
+    return rows
 
 
 def main(args: list[str] | None = None) -> None:
@@ -357,11 +370,11 @@ def main(args: list[str] | None = None) -> None:
         for task in args.tasks:
             bindings = SCALES[args.scale][task].trained_for(args.steps, args.times)
             for seed, name in [(None, NAME_ALONE), *product(args.seeds, args.models)]:
-                case = {"scale": args.scale, "tokens": bindings.texts.length, "model": name, "times": args.times}
-                case["seed"] = seed
+                case = {"scale": args.scale, "trained_tokens": bindings.stages[-1].task["length"], "model": name}
+                case |= {"times": args.times, "seed": seed}
                 if is_measured(path, case, bindings.settings()):
                     continue
-                print(f"{task} tokens, {name}, {args.times} times the steps, seed {seed}", flush=True)
+                print(f"trained on {task} tokens, {name}, {args.times} times the steps, seed {seed}", flush=True)
                 if seed is None:
                     rows = guess(bindings, args.cache_dir)
                 else:
@@ -369,7 +382,8 @@ def main(args: list[str] | None = None) -> None:
                     rows = in_new_process(train_and_test, name, seed, bindings, args.cache_dir, report)
                 append_rows(path, [case | row | {"settings": bindings.settings()} for row in rows])
                 for row in rows:
-                    print(f"    {row['min_distance']}: {row['accuracy']:.3f} of {row['names']}", flush=True)
+                    place = f"{row['tokens']} tokens, {row['min_distance']}"
+                    print(f"    {place}: {row['accuracy']:.3f} of {row['names']}", flush=True)
     write_pages(args.output_dir, args.scale, run_of(args))
 
 

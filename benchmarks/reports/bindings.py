@@ -31,7 +31,7 @@ def cell(rows: list[dict]) -> str:
 def bindings(read: Read) -> str:
     """A Markdown table for each length of texts, a row for each model."""
     tables = []
-    rows = latest(read("bindings"), "tokens", "model", "times", "seed", "min_distance", "max_distance")
+    rows = latest(read("bindings"), "trained_tokens", "tokens", "model", "times", "seed", "min_distance", "max_distance")
     for tokens in sorted({row["tokens"] for row in rows.values()}):
         of_length = [row for row in rows.values() if row["tokens"] == tokens]
         ranges = sorted({(row["min_distance"], row["max_distance"]) for row in of_length}, key=lambda x: x[0] or -1)
