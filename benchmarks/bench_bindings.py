@@ -5,6 +5,7 @@ Names in code: which encoders know what a name refers to when its binding stands
     python benchmarks/bench_bindings.py                  # two hours of a CPU core; goes on where it was stopped
     python benchmarks/bench_bindings.py --models "windows alone" LION --seeds 0 --times 10
     python benchmarks/bench_bindings.py --steps 80 --output_dir outputs/mine    # of both stages together
+    python benchmarks/bench_bindings.py --tasks encoder  # a pretrained encoder, in pieces and in one pass
     python benchmarks/bench_bindings.py --quick          # a few steps, to see that it runs
 
 Each name in a Python file is an imported module, an imported name, a function, a class, a global, a parameter, a
@@ -25,7 +26,7 @@ import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -37,7 +38,7 @@ import torch
 from bench_length import MODELS as OF_LENGTH
 from bench_length import WINDOW, quiet
 from datasets import Dataset, DatasetDict, load_from_disk
-from measure import append_rows, in_new_process, peak_memory, torch_threads
+from measure import add_column, append_rows, in_new_process, peak_memory, torch_threads
 from report import run_of, write_pages
 from reports.bindings import ALL, NAME_ALONE
 from retrieval_lion.documents import files_of_package, read_text
@@ -63,7 +64,7 @@ from trainings import (
     start,
     tiny,
 )
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoModelForTokenClassification, AutoTokenizer, PreTrainedTokenizerFast, set_seed
 
 from modeling_lion import LionForTokenClassification
 
@@ -94,9 +95,12 @@ ABOUT = ("distance", "counted", "guess")
 
 
 class Reader(NamedTuple):
-    """A model of trainings.py, fields by the number of layers, and the size of the pieces it reads (`None`: whole)."""
+    """
+    A model of trainings.py, `None` for the encoder of the texts; fields by the number of layers, and the size of the
+    pieces it reads (`None`: whole).
+    """
 
-    base: str
+    base: str | None
     fields: Callable[[int], dict]
     piece: int | None = None
 
@@ -120,6 +124,12 @@ MODELS = {
     "LION-S": Reader("LION-S", lambda layers: AS_RECOMMENDED),
     "softmax (rotary)": Reader(*WHOLE),
 }
+ENCODER = Path(__file__).parents[1] / "checkpoints" / "lion-minilm-l6"
+# The encoder computes softmax up to 512 tokens, and is linear beyond them.
+OF_ENCODER = {
+    f"{ENCODER.name}, pieces of 512": Reader(None, lambda layers: {}, piece=512),
+    ENCODER.name: Reader(None, lambda layers: {}),
+}
 
 
 @dataclass(frozen=True)
@@ -130,6 +140,7 @@ class Texts:
         files, test_files: read of each package, at most.
         min_bytes: of a file.
         vocab_size: pieces of words, learnt from the training files.
+        encoder: folder of an encoder whose tokens are read, in place of such pieces.
         train, test: import names of packages.
     """
 
@@ -138,6 +149,7 @@ class Texts:
     test_files: int = 200
     min_bytes: int = 12_000
     vocab_size: int = 8192
+    encoder: Path | None = None
     train: tuple[str, ...] = TRAINING_PACKAGES
     test: tuple[str, ...] = TEST_PACKAGES
 
@@ -158,13 +170,19 @@ class Bindings:
 
     texts: Texts
     stages: tuple[Experiment, ...]
+    models: dict[str, Reader] = field(default_factory=lambda: MODELS)
 
     def trained_for(self, steps: int | None, times: int) -> "Bindings":
         """With other steps of all stages together (`divided`)."""
         return replace(self, stages=divided(self.stages, steps, times))
 
+    @property
+    def encoder(self) -> str | None:
+        return self.texts.encoder and self.texts.encoder.name
+
     def settings(self) -> str:
-        texts = f"files={self.texts.files} test_files={self.texts.test_files} vocab_size={self.texts.vocab_size}"
+        texts = f"files={self.texts.files} test_files={self.texts.test_files} "
+        texts += f"encoder={self.encoder}" if self.encoder else f"vocab_size={self.texts.vocab_size}"
         return f"{texts} " + " then ".join(stage.settings() for stage in self.stages)
 
 
@@ -178,8 +196,16 @@ def stages(shape: dict, length: int, tokens: int, steps: tuple[int, int], rate: 
 
 
 CPU, GPU = sizes(128, 3, 4), sizes(128, 4, 4)
+CPU_TEXTS = Texts(files=20, test_files=40)
 SCALES: dict[str, dict[str, Bindings]] = {
-    "cpu": {"2048": Bindings(Texts(files=20, test_files=40), stages(CPU, 2048, 4096, (120, 40), 2e-3))},
+    "cpu": {
+        "2048": Bindings(CPU_TEXTS, stages(CPU, 2048, 4096, (120, 40), 2e-3)),
+        "encoder": Bindings(
+            replace(CPU_TEXTS, encoder=ENCODER),
+            (Experiment({"length": 2048}, {}, steps=300, batch_size=1, learning_rate=2e-4),),
+            OF_ENCODER,
+        ),
+    },
     "gpu": {
         "2048": Bindings(Texts(), stages(GPU, 2048, 2**15, (4000, 4000), 1e-3)),
         "8192": Bindings(Texts((8192,), min_bytes=40_000), stages(GPU, 8192, 2**15, (4000, 4000), 1e-3)),
@@ -256,11 +282,12 @@ def load_texts(texts: Texts, cache_dir: Path) -> DatasetDict:
     paths = {"train": texts.paths(texts.train, texts.files), "test": texts.paths(texts.test, texts.test_files)}
     files = [(str(path), path.stat().st_size) for of_split in paths.values() for path in of_split]
     labels = Path(__file__).with_name("tasks") / "bindings.py"
-    key = json.dumps([vars(texts), files, labels.read_text(encoding="utf-8")])
+    key = json.dumps([vars(texts) | {"encoder": str(texts.encoder)}, files, labels.read_text(encoding="utf-8")])
     folder = cache_dir / f"bindings-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     if not (folder / "dataset_dict.json").is_file():
         codes = {split: read_files(of_split) for split, of_split in paths.items()}
-        tokenizer = train_tokenizer(codes["train"], texts.vocab_size)
+        tokenizer = texts.encoder and AutoTokenizer.from_pretrained(texts.encoder)
+        tokenizer = tokenizer or train_tokenizer(codes["train"], texts.vocab_size)
         meanings, common = count_meanings(codes["train"])
         rows = {split: [to_row(code, tokenizer, meanings, common) for code in x] for split, x in codes.items()}
         DatasetDict({split: Dataset.from_list(x) for split, x in rows.items()}).save_to_disk(folder)
@@ -327,15 +354,19 @@ def score(dataset: Dataset, answers: list[np.ndarray]) -> list[dict]:
 
 def train_and_test(name: str, seed: int, bindings: Bindings, cache_dir: Path, report: dict) -> list[dict]:
     """Rows of a model; `report` has arguments of `reporting`."""
-    reader, texts = MODELS[name], load_texts(bindings.texts, cache_dir)
-    layers = bindings.stages[-1].config["num_hidden_layers"]
+    reader, texts = bindings.models[name], load_texts(bindings.texts, cache_dir)
+    fields = reader.fields(bindings.stages[-1].config.get("num_hidden_layers"))
     experiments, data = [], []
     for stage in bindings.stages:
         length = stage.task["length"]
         data.append(data_for(texts["train"], length, reader, bindings.texts.vocab_size))
         pieces = max(1, stage.batch_size * length // data[-1].config["max_position_embeddings"])
-        experiments.append(replace(stage, variant=reader.fields(layers), batch_size=pieces))
-    model = start(reader.base, seed, experiments[-1], data[-1])
+        experiments.append(replace(stage, variant=fields, batch_size=pieces))
+    if reader.base is None:
+        set_seed(seed)
+        model = AutoModelForTokenClassification.from_pretrained(bindings.texts.encoder, num_labels=len(KINDS))
+    else:
+        model = start(reader.base, seed, experiments[-1], data[-1])
     before, begin = peak_memory(), time.process_time()
     for stage, of_stage in zip(experiments, data, strict=True):
         trainer, columns = make_trainer(model, seed, stage, of_stage, cache_dir, disable_tqdm=True, **report)
@@ -364,17 +395,19 @@ def guess(bindings: Bindings, cache_dir: Path) -> list[dict]:
 
 
 def main(args: list[str] | None = None) -> None:
-    args = comparison_arguments(args, __doc__, SCALES, MODELS)
+    args = comparison_arguments(args, __doc__, SCALES, MODELS | OF_ENCODER)
     path = args.output_dir / "bindings.csv"
+    add_column(path, "encoder")
     with torch_threads(args.threads):
         for task in args.tasks:
             bindings = SCALES[args.scale][task].trained_for(args.steps, args.times)
-            for seed, name in [(None, NAME_ALONE), *product(args.seeds, args.models)]:
-                case = {"scale": args.scale, "trained_tokens": bindings.stages[-1].task["length"], "model": name}
-                case |= {"times": args.times, "seed": seed}
+            names = [name for name in bindings.models if name in args.models]
+            for seed, name in [(None, NAME_ALONE)] * bool(names) + [*product(args.seeds, names)]:
+                case = {"scale": args.scale, "encoder": bindings.encoder, "model": name, "times": args.times}
+                case |= {"trained_tokens": bindings.stages[-1].task["length"], "seed": seed}
                 if is_measured(path, case, bindings.settings()):
                     continue
-                print(f"trained on {task} tokens, {name}, {args.times} times the steps, seed {seed}", flush=True)
+                print(f"{task}, {name}, {args.times} times the steps, seed {seed}", flush=True)
                 if seed is None:
                     rows = guess(bindings, args.cache_dir)
                 else:

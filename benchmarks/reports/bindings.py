@@ -20,6 +20,11 @@ def title(low: int | None, high: int | None) -> str:
     return f"< {high:,} tokens" if not low else f"{low:,} to {high:,}" if high < 10**9 else f"≥ {low:,}"
 
 
+def key(row: dict) -> tuple[str, int]:
+    """What one table is about: the encoder, "" for models from scratch, and the length of its texts."""
+    return row.get("encoder") or "", row["tokens"]
+
+
 def cell(rows: list[dict]) -> str:
     """In per cent: the standard deviation over seeds, or for one seed the standard error over files in brackets."""
     if len(rows) > 1:
@@ -29,11 +34,21 @@ def cell(rows: list[dict]) -> str:
 
 @table("bindings", csv="bindings")
 def bindings(read: Read) -> str:
-    """A Markdown table for each length of texts, a row for each model."""
+    """Markdown tables, of trainings from scratch and of encoders, for each length of texts; a row for each model."""
     tables = []
-    rows = latest(read("bindings"), "trained_tokens", "tokens", "model", "times", "seed", "min_distance", "max_distance")
-    for tokens in sorted({row["tokens"] for row in rows.values()}):
-        of_length = [row for row in rows.values() if row["tokens"] == tokens]
+    rows = latest(
+        read("bindings"),
+        "encoder",
+        "trained_tokens",
+        "tokens",
+        "model",
+        "times",
+        "seed",
+        "min_distance",
+        "max_distance",
+    )
+    for encoder, tokens in sorted({key(row) for row in rows.values()}):
+        of_length = [row for row in rows.values() if key(row) == (encoder, tokens)]
         ranges = sorted({(row["min_distance"], row["max_distance"]) for row in of_length}, key=lambda x: x[0] or -1)
         ranges = sorted({*ranges} - {ALL}) + [ALL]
         models = defaultdict(lambda: defaultdict(list))
@@ -50,7 +65,12 @@ def bindings(read: Read) -> str:
             lines.append(
                 [name, "" if model == NAME_ALONE else str(len(found)), *(cell(cells[x]) for x in ranges), *cost]
             )
-        titles = [f"{tokens:,} tokens, test %", "seeds", *(title(*x) for x in ranges), *TITLES]
+        titles = [
+            f"{encoder}{', ' if encoder else ''}{tokens:,} tokens, test %",
+            "seeds",
+            *(title(*x) for x in ranges),
+            *TITLES,
+        ]
         tables.append(markdown_table(titles, lines))
     return "\n\n".join(tables)
 

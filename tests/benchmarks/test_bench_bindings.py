@@ -9,6 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from transformers import BertConfig, BertModel
+
+from modeling_lion import linearize
 
 
 @pytest.fixture
@@ -216,6 +219,18 @@ def test_bindings_that_are_cut_off_have_no_label(bench, code_rows):
     assert [row["binding"][n] for n in lost] == [end] and len(short["input_ids"]) == end
 
 
+def test_tests_have_the_first_tokens_of_files_that_are_long_enough(bench):
+    files = [
+        {"labels": [n % 3 for n in range(count)], "binding": [-1] * count, "distance": [5] * count}
+        for count in (11, 7)
+    ]
+    (whole,) = bench.cut_test(bench.Dataset.from_list(files), 8)
+    assert whole["text"] == 0 and whole["labels"] == files[0]["labels"][:8]
+    pieces = bench.cut_test(bench.Dataset.from_list(files), 8, piece=4)
+    assert [len(x) for x in pieces["labels"]] == [4, 4, 2] and set(pieces["text"]) == {0}
+    assert [x for of_piece in pieces["labels"] for x in of_piece if x != bench.NO_LABEL] == whole["labels"]
+
+
 def test_scores_are_by_distance(bench):
     rows = {
         "labels": [[1, 2, -100, 3], [4, 5]],
@@ -255,8 +270,10 @@ def test_runs_once_and_reports(bench, tmp_path, monkeypatch):
     bench.main(args)
     rows = import_module("measure").read_rows(tmp_path / "bindings.csv")
     by_model = {name: [x for x in rows if x["model"] == name] for name in ("the name alone", "LION", *args[-1:])}
-    counts = [[(x["min_distance"], x["names"]) for x in of_model] for of_model in by_model.values()]
-    assert counts[0] == counts[1] == counts[2] and len(counts[0]) == 3 and sum(map(len, counts)) == len(rows)
+    about = ("tokens", "min_distance", "names")
+    counts = [[tuple(x[name] for name in about) for x in of_model] for of_model in by_model.values()]
+    assert counts[0] == counts[1] == counts[2] and sum(map(len, counts)) == len(rows)
+    assert [x[:2] for x in counts[0]] == [(512, y) for y in (None, 0, 64)] + [(1024, y) for y in (None, 0, 64, 512)]
     assert all(0 <= x["accuracy"] <= 1 for x in rows)
     assert all(x["train_cpu_seconds"] > 0 and x["test_cpu_seconds"] > 0 for x in by_model["LION"])
     page = (tmp_path / "recall.md").read_text(encoding="utf-8")
@@ -267,3 +284,28 @@ def test_runs_once_and_reports(bench, tmp_path, monkeypatch):
     (tmp_path / "bindings.csv").write_text(text.replace("steps=2", "steps=3"))
     with pytest.raises(ValueError, match="of another experiment"):
         bench.main(args)
+
+
+@pytest.mark.slow
+def test_an_encoder_is_trained_in_pieces_and_whole(bench, tmp_path, monkeypatch):
+    monkeypatch.setattr(bench, "in_new_process", lambda function, *args: function(*args))
+    quick = bench.SCALES["quick"]["2048"]
+    codes = bench.read_files(quick.texts.paths(quick.texts.train, 3))
+    tokenizer = bench.train_tokenizer(codes, 300)
+    encoder = tmp_path / "encoder"
+    tokenizer.save_pretrained(encoder)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=512, **sizes)
+    linearize(BertModel(config), window=16, exact_length=512, positions="cyclic").save_pretrained(encoder)
+    stage = bench.Experiment({"length": 1024}, {}, steps=2, batch_size=1)
+    of_encoder = bench.Bindings(bench.replace(quick.texts, encoder=encoder), (stage,), bench.OF_ENCODER)
+    monkeypatch.setitem(bench.SCALES["quick"], "encoder", of_encoder)
+    args = ["--quick", "--output_dir", str(tmp_path), "--cache_dir", str(tmp_path / "cache"), "--tasks", "encoder"]
+    bench.main(args)
+    rows = import_module("measure").read_rows(tmp_path / "bindings.csv")
+    assert {x["model"] for x in rows} == {"the name alone", *bench.OF_ENCODER} and {x["encoder"] for x in rows} == {
+        "encoder"
+    }
+    whole, pieces = ([x["names"] for x in rows if x["model"] == name] for name in bench.OF_ENCODER)
+    assert whole == pieces
+    assert "| encoder, 1,024 tokens, test % |" in (tmp_path / "recall.md").read_text(encoding="utf-8")

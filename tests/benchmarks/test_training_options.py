@@ -133,7 +133,7 @@ def test_rows_say_how_many_steps_were_asked_for(monkeypatch, tmp_path):
     for name, replaced in (("length", "train_and_test"), ("bindings", "in_new_process"), ("recall", "train")):
         bench = importlib.import_module(f"bench_{name}")
         made = scores | dict.fromkeys(importlib.import_module("trainings").METRICS)
-        rows = made if name == "recall" else [made | {"min_distance": 0, "names": 1}]
+        rows = made if name == "recall" else [made | {"tokens": 512, "min_distance": 0, "names": 1}]
         monkeypatch.setattr(bench, replaced, lambda *args, rows=rows: rows)
         monkeypatch.setattr(bench, "write_pages", lambda *args: None)
         if name == "bindings":
