@@ -2,7 +2,11 @@
 """The command `lion`."""
 
 import argparse
+import contextlib
+import signal
 import sys
+import threading
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -53,13 +57,39 @@ def main(arguments: list[str] | None = None) -> int:
 
     Returns:
         The exit code: 0 for success, 1 for an error with a message, 130 after Ctrl-C.
+
+    Raises:
+        SystemExit: if the arguments are wrong.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        return run_command(arguments)
+        with ended_in_order():
+            return run_command(arguments)
     except KeyboardInterrupt:
         print(f"{' '.join(['lion', *arguments[:1]])}: interrupted.", file=sys.stderr)
         return 130
+
+
+@contextlib.contextmanager
+def ended_in_order() -> Iterator[None]:
+    """Let a command remove what it has not finished before SIGTERM ends it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may change what signals do
+        return
+    is_ended = False
+
+    def end(*_) -> None:
+        nonlocal is_ended
+        is_ended = True
+        sys.exit(128 + signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        if is_ended:
+            signal.raise_signal(signal.SIGTERM)
 
 
 def run_command(arguments: list[str]) -> int:

@@ -55,6 +55,8 @@ def run(args: argparse.Namespace) -> None:
     options = {"unit": " passages", "mininterval": 0.5 if sys.stderr.isatty() else 10}
     with tqdm(desc="Counting", **options) as progress:
         job = begin_job(args.files, args.out.resolve(), model, settings, progress.update)
+    if job.left_out:
+        print(job.left_out, file=sys.stderr, flush=True)
     missing = job.missing()
     total, left = (sum(job.shards[n].passages for n in numbers) for numbers in (range(len(job.shards)), missing))
     with tqdm(desc="Embedding", total=total, initial=total - left, **options) as progress:

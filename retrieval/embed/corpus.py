@@ -3,14 +3,15 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..documents import TEXT_FILES, name_of, printable, read_text, without_surrogates
+from ..documents import TEXT_FILES, SkippedFile, name_of, printable, read_text, without_surrogates
+from ..folders import HIDDEN, skipped_in_words
 
 
 MANIFEST = "_embed.json"  # in the folder of vectors; readers of Parquet ignore names that begin with "_"
@@ -41,6 +42,13 @@ class File(NamedTuple):
     name: str
 
 
+class Found(NamedTuple):
+    """The files of a corpus, and what is in its folders and is not read: paths, and the reason for each."""
+
+    files: list[File]
+    skipped: list[tuple[str, str]]
+
+
 class Place(NamedTuple):
     """Where a text is: the index of its file, and its row (Parquet) or the byte at which its line begins (JSONL)."""
 
@@ -51,10 +59,10 @@ class Place(NamedTuple):
 BEGINNING = Place()
 
 
-def find_files(sources: Sequence[str | Path], out: Path | None = None) -> list[File]:
+def find_files(sources: Sequence[str | Path], out: Path | None = None) -> Found:
     """
-    Return the given files and those in the given folders and their subfolders, each once. Hidden files and files that
-    `lion embed` wrote are left out.
+    Return the given files and those in the given folders and their subfolders, each once. In folders, files that are
+    hidden, of other kinds or no text are skipped, and those that `lion embed` wrote are left out.
 
     Args:
         sources: files and folders.
@@ -66,6 +74,7 @@ def find_files(sources: Sequence[str | Path], out: Path | None = None) -> list[F
     """
     kinds = (*PARQUET, *LINES, *TEXT_FILES)
     found: dict[Path, str] = {}
+    skipped: dict[Path, str] = {}
     for source in map(Path, sources):
         if source.is_file():
             if source.suffix.lower() not in kinds:
@@ -74,18 +83,37 @@ def find_files(sources: Sequence[str | Path], out: Path | None = None) -> list[F
         elif source.is_dir():
             inside = [path.relative_to(source) for path in source.rglob("*")]
             vectors = {x.parent for x in inside if x.name == MANIFEST and len(x.parts) > 1}
-            paths = (x for x in inside if x.suffix.lower() in kinds and vectors.isdisjoint(x.parents))
-            visible = (x for x in paths if not any(part.startswith((".", "_")) for part in x.parts))
-            for path in sorted(x for x in visible if (source / x).is_file()):
-                found.setdefault(source.resolve() / path, str(path))
+            for path in sorted(x for x in inside if vectors.isdisjoint(x.parents) and (source / x).is_file()):
+                if reason := why_not(source, path, kinds):
+                    skipped[source.resolve() / path] = reason
+                else:
+                    found.setdefault(source.resolve() / path, str(path))
         else:
             raise FileNotFoundError(f"{source} is neither a file nor a folder.")
     if out is not None:
         out = out.resolve()
         found = {path: name for path, name in found.items() if not path.is_relative_to(out)}
+        skipped = {path: reason for path, reason in skipped.items() if not path.is_relative_to(out)}
+    others = [(str(path), reason) for path, reason in skipped.items() if path not in found]
     if not found:
-        raise ValueError(f"There is nothing to read: no file ends with {', '.join(kinds)}.")
-    return [File(str(path), printable(name)) for path, name in distinct_names(found).items()]
+        raise ValueError(
+            f"There is nothing to read: no text ends with {', '.join(kinds)}. {skipped_in_words(others)}".rstrip()
+        )
+    return Found([File(str(path), printable(name)) for path, name in distinct_names(found).items()], others)
+
+
+def why_not(folder: Path, path: Path, kinds: tuple[str, ...]) -> str | None:
+    """Return why a file in a folder is not read, or `None`."""
+    if any(part.startswith((".", "_")) for part in path.parts):
+        return HIDDEN
+    if path.suffix.lower() not in kinds:
+        return "another kind"
+    if path.suffix.lower() in TEXT_FILES:
+        try:
+            read_text(folder / path)
+        except SkippedFile as skipped:
+            return skipped.reason
+    return None
 
 
 def distinct_names(names: dict[Path, str]) -> dict[Path, str]:
@@ -102,10 +130,18 @@ def distinct_names(names: dict[Path, str]) -> dict[Path, str]:
         names = names | longer
 
 
-def read_texts(files: Sequence[File], columns: Columns, first: Place = BEGINNING) -> Iterator[tuple[Place, Text]]:
+def read_texts(
+    files: Sequence[File],
+    columns: Columns,
+    first: Place = BEGINNING,
+    say_blank: Callable[[], object] = lambda: None,
+) -> Iterator[tuple[Place, Text]]:
     """
     Yield the texts of files, from a place on, without blank ones. A text without an id gets the name of its file,
     followed by its row or byte. Single surrogates become U+FFFD.
+
+    Args:
+        say_blank: is called for each blank text.
 
     Raises:
         ValueError: if a Parquet file has no column of strings named `columns.text`, a line of JSONL is not an object
@@ -128,6 +164,8 @@ def read_texts(files: Sequence[File], columns: Columns, first: Place = BEGINNING
             if (text or "").strip():
                 default = file.name + ("" if place is None else f":{place}")
                 yield Place(number, place or 0), Text(default if own is None else own, name, text)
+            else:
+                say_blank()
 
 
 def rows_of_parquet(path: Path, row: int, columns: Columns) -> Iterator[tuple[int, dict]]:

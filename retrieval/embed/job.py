@@ -21,6 +21,7 @@ from modeling_lion import split_passages
 from ..documents import Document
 from ..encoders import READING, Cut, SentenceEncoder, load_encoder
 from ..files import hash_of, replaced
+from ..folders import skipped_in_words
 from ..passages import LONGEST
 from ..sources import hash_of_model
 from .corpus import MANIFEST, Columns, File, Place, find_files, read_texts
@@ -82,6 +83,7 @@ class Job:
         shards: its parts.
         folder: where files are written; all workers must see it.
         model: the encoder, as `load_encoder` takes it.
+        left_out: what is in the folders of the corpus and is not read, in words.
     """
 
     settings: Settings
@@ -89,6 +91,7 @@ class Job:
     shards: Sequence[Shard]
     folder: Path
     model: str
+    left_out: str = ""
 
     def part(self, number: int) -> Path:
         """Return the path of the file of a shard."""
@@ -125,7 +128,7 @@ def begin_job(
     others = [x for x in folder.iterdir() if not x.name.startswith(f"_{MANIFEST}")] if folder.is_dir() else []
     if is_new and (not is_folder or others):
         raise ValueError(f"{folder} exists, and was not written by `lion embed`: give another --out.")
-    files = find_files(sources, folder)
+    files, skipped = find_files(sources, folder)
     about = asdict(settings) | {
         "columns": list(settings.columns),
         "files": [[*file, hash_of(file.path)] for file in files],
@@ -139,24 +142,33 @@ def begin_job(
             f"{folder} has vectors with other settings ({', '.join(other)}): give the same to go on, or another --out."
         )
     shards = [] if other else [Shard(*shard) for shard in before["shards"]]
+    blank = 0
     if other:
-        for shard in make_shards(files, settings):
+
+        def count_blank() -> None:
+            nonlocal blank
+            blank += 1
+
+        for shard in make_shards(files, settings, count_blank):
             shards.append(shard)
             say(shard.passages)
         if not shards:
             raise ValueError(f"There is nothing to encode: no file has a text in {settings.columns.text!r}.")
         with replaced(manifest) as unfinished:
             unfinished.write_text(json.dumps(about | {"shards": shards}), encoding="utf-8")
-    return Job(settings, files, shards, folder, model)
+    left_out = [skipped_in_words(skipped), f"Left out {blank:,} empty text{'s' * (blank > 1)}." if blank else ""]
+    return Job(settings, files, shards, folder, model, " ".join(filter(None, left_out)))
 
 
-def make_shards(files: Sequence[File], settings: Settings) -> Iterator[Shard]:
+def make_shards(
+    files: Sequence[File], settings: Settings, say_blank: Callable[[], object] = lambda: None
+) -> Iterator[Shard]:
     """
-    Divide a corpus into shards. Raises what `read_texts` raises, so that a bad file stops the job at its start and not
+    Divide a corpus into shards. `say_blank` is called for each text without any. Raises what `read_texts` raises, so that a bad file stops the job at its start and not
     after hours.
     """
     find, begin, passages, size = settings.find(), None, 0, 0
-    for place, (*_, text) in read_texts(files, settings.columns):
+    for place, (*_, text) in read_texts(files, settings.columns, say_blank=say_blank):
         spans = find(text)
         for number, (first, end) in enumerate(spans):
             begin = begin or (*place, number)

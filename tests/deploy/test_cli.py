@@ -2,9 +2,13 @@
 """The command `lion`: its commands and version, and what it says of a checkpoint that is not there."""
 
 import importlib
+import os
 import re
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 import deploy_lion
@@ -71,6 +75,24 @@ def test_the_version_is_that_of_pyproject(capsys):
 def test_importing_is_light():
     code = "import sys, hub_upload_lion, deploy_lion, deploy_lion.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_command_removes_what_it_has_not_finished_before_it_ends(monkeypatch, tmp_path):
+    ended = []
+
+    def killed(args):
+        with tempfile.TemporaryDirectory(dir=tmp_path):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+
+    monkeypatch.setattr(verify, "run", killed)
+    before = signal.signal(signal.SIGTERM, lambda *_: ended.append([*tmp_path.iterdir()]))
+    try:
+        with pytest.raises(SystemExit):
+            main(["verify", "x"])
+        assert ended == [[]]
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_interruptions_end_the_command(monkeypatch, capsys):

@@ -559,7 +559,7 @@ def test_columns_of_other_types_of_arrow(kind, model, tmp_path):
     file = arrow_table(tmp_path / "c.parquet", tokens=(words, lists), tags=([["O", "X"], ["O", "O"]], lists))
     (sentences,) = import_module("run_token_classification").load_sentences({"train": file}, None).values()
     assert [sentence.words for sentence in sentences] == words and sentences[0].tags == ["O", "X"]
-    texts = corpus.read_texts(corpus.find_files([tmp_path / "a.parquet"]), corpus.Columns())
+    texts = corpus.read_texts(corpus.find_files([tmp_path / "a.parquet"]).files, corpus.Columns())
     assert [x.text for _, x in texts] == TEXTS
 
 

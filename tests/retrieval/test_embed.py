@@ -51,7 +51,7 @@ def write_lines(path: Path, rows) -> Path:
 
 
 def all_texts(sources: list[Path]) -> list[corpus.Text]:
-    return [text for _, text in corpus.read_texts(corpus.find_files(sources), corpus.Columns())]
+    return [text for _, text in corpus.read_texts(corpus.find_files(sources).files, corpus.Columns())]
 
 
 def embed(model: Path, out: Path, *files, options=()) -> list[dict]:
@@ -93,7 +93,7 @@ def test_texts_are_read_in_one_pass(model, tmp_path):
     assert {row["id"] for row in found} == {"a", "b"}
 
 
-def test_all_kinds_of_files_are_read(model, tmp_path):
+def test_all_kinds_of_files_are_read(model, tmp_path, capsys):
     folder = tmp_path / "corpus"
     (folder / "deep").mkdir(parents=True)
     texts = pa.table({"body": [sentence(n) for n in range(50)], "number": range(50)})
@@ -102,8 +102,14 @@ def test_all_kinds_of_files_are_read(model, tmp_path):
     (folder / "note.md").write_text("# A heading\n\nA lion sleeps.")
     for ignored in (".hidden.txt", "_part.txt", "data.bin"):
         (folder / ignored).write_text("no")
+    (folder / "picture.txt").write_bytes(b"\x89PNG\0\0")
+    (folder / "blank.txt").write_text(" \n")
     options = ["--text_column", "body", "--id_column", "number", "--with_text", "--shard_passages", 7]
     found = {row["id"]: row["text"] for row in embed(model, tmp_path / "out", folder, options=options)}
+    assert (
+        "Skipped 2 files: data.bin (another kind), picture.txt (no text); besides 2 (hidden). Left out 1 empty text."
+        in capsys.readouterr().err
+    )
     assert found.pop("note.md") == "# A heading\n\nA lion sleeps."
     assert found == {str(n): sentence(n) for n in range(60)}
     options[3] = "none"
@@ -114,7 +120,7 @@ def test_all_kinds_of_files_are_read(model, tmp_path):
 
 def passages_of_shards(sources: list[Path], **fields) -> list[list[tuple[str, int, str]]]:
     """For each shard, the passages that a worker finds in it: id of the text, number in the text, and passage."""
-    settings, files = job.Settings(**fields), corpus.find_files(sources)
+    settings, files = job.Settings(**fields), corpus.find_files(sources).files
     shards = list(job.make_shards(files, settings))
     worker = job.Worker.__new__(job.Worker)
     worker.job, worker.find = job.Job(settings, files, shards, Path(), ""), settings.find()
