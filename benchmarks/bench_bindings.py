@@ -26,7 +26,7 @@ import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -130,6 +130,7 @@ OF_ENCODER = {
     f"{ENCODER.name}, pieces of 512": Reader(None, lambda layers: {}, piece=512),
     ENCODER.name: Reader(None, lambda layers: {}),
 }
+READERS = MODELS | OF_ENCODER
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ class Bindings:
 
     texts: Texts
     stages: tuple[Experiment, ...]
-    models: dict[str, Reader] = field(default_factory=lambda: MODELS)
+    models: tuple[str, ...] = tuple(MODELS)
 
     def trained_for(self, steps: int | None, times: int) -> "Bindings":
         """With other steps of all stages together (`divided`)."""
@@ -203,7 +204,7 @@ SCALES: dict[str, dict[str, Bindings]] = {
         "encoder": Bindings(
             replace(CPU_TEXTS, encoder=ENCODER),
             (Experiment({"length": 2048}, {}, steps=300, batch_size=1, learning_rate=2e-4),),
-            OF_ENCODER,
+            tuple(OF_ENCODER),
         ),
     },
     "gpu": {
@@ -354,7 +355,7 @@ def score(dataset: Dataset, answers: list[np.ndarray]) -> list[dict]:
 
 def train_and_test(name: str, seed: int, bindings: Bindings, cache_dir: Path, report: dict) -> list[dict]:
     """Rows of a model; `report` has arguments of `reporting`."""
-    reader, texts = bindings.models[name], load_texts(bindings.texts, cache_dir)
+    reader, texts = READERS[name], load_texts(bindings.texts, cache_dir)
     fields = reader.fields(bindings.stages[-1].config.get("num_hidden_layers"))
     experiments, data = [], []
     for stage in bindings.stages:
@@ -395,7 +396,7 @@ def guess(bindings: Bindings, cache_dir: Path) -> list[dict]:
 
 
 def main(args: list[str] | None = None) -> None:
-    args = comparison_arguments(args, __doc__, SCALES, MODELS | OF_ENCODER)
+    args = comparison_arguments(args, __doc__, SCALES, READERS)
     path = args.output_dir / "bindings.csv"
     add_column(path, "encoder")
     with torch_threads(args.threads):

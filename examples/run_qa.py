@@ -49,7 +49,7 @@ class QaArguments(arguments.FileArguments):
     doc_stride: int = option("Tokens that two windows of a text share.", 128)
 
     def check(self, model_args: arguments.ModelArguments, training_args: TrainingArguments) -> None:
-        for name, least in (("max_answer_length", 1), ("n_best_size", 1), ("doc_stride", 0)):
+        for name, least in (("n_best_size", 1), ("doc_stride", 0)):
             if (value := getattr(self, name)) < least:
                 raise ValueError(f"--{name} is {value}; give {least} or more.")
         if training_args.label_smoothing_factor:

@@ -2,6 +2,7 @@
 """What names in code refer to: labels are what the compiler does, and the benchmark runs and goes on."""
 
 import dis
+import pickle
 import sys
 from collections import Counter
 from importlib import import_module
@@ -262,6 +263,12 @@ def test_readers_are_equal_but_for_what_they_see(bench):
     assert {name for name, reader in bench.MODELS.items() if reader.piece} == {x for x in counts if "pieces" in x}
 
 
+def test_experiments_reach_other_processes(bench):
+    for of_scale in bench.SCALES.values():
+        for bindings in of_scale.values():
+            assert pickle.loads(pickle.dumps(bindings)) == bindings and set(bindings.models) <= set(bench.READERS)
+
+
 @pytest.mark.slow
 def test_runs_once_and_reports(bench, tmp_path, monkeypatch):
     monkeypatch.setattr(bench, "in_new_process", lambda function, *args: function(*args))
@@ -298,7 +305,7 @@ def test_an_encoder_is_trained_in_pieces_and_whole(bench, tmp_path, monkeypatch)
     config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=512, **sizes)
     linearize(BertModel(config), window=16, exact_length=512, positions="cyclic").save_pretrained(encoder)
     stage = bench.Experiment({"length": 1024}, {}, steps=2, batch_size=1)
-    of_encoder = bench.Bindings(bench.replace(quick.texts, encoder=encoder), (stage,), bench.OF_ENCODER)
+    of_encoder = bench.Bindings(bench.replace(quick.texts, encoder=encoder), (stage,), tuple(bench.OF_ENCODER))
     monkeypatch.setitem(bench.SCALES["quick"], "encoder", of_encoder)
     args = ["--quick", "--output_dir", str(tmp_path), "--cache_dir", str(tmp_path / "cache"), "--tasks", "encoder"]
     bench.main(args)

@@ -976,3 +976,9 @@ def test_texts_of_which_none_is_known_are_refused():
     assert find(Dataset.from_list([{"n": "1", "body": "y"}]), "It") == ("body",)
     assert find(Dataset.from_list([{"title": "x", "text": "y"}]), "It") == ("text",)
     assert find(Dataset.from_list([{"body": None}]), "It") == ("body",)  # rows may be empty at first
+
+
+@pytest.mark.parametrize("name", ["max_seq_length", "max_train_samples", "max_eval_samples"])
+def test_limits_below_one_are_refused(name, tmp_path):
+    with pytest.raises(ValueError, match=f"--{name} is -1; give 1 or more"):
+        run_glue(tmp_path / "model", tmp_path, "--do_train", "--train_file", "a.csv", f"--{name}", "-1")

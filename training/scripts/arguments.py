@@ -96,7 +96,18 @@ def parse_arguments(dataclasses: tuple, args: list[str] | None) -> tuple:
     how = "Checkpoint to resume from; without a folder, the last complete one in --output_dir."
     parser.add_argument(RESUME, nargs="?", const=LAST, help=how)
     parser.set_defaults(logging_steps=0.05)  # a share of the steps: short trainings have curves, too
-    return parser.parse_args_into_dataclasses(args)
+    parsed = parser.parse_args_into_dataclasses(args)
+    for group in parsed:
+        check_counts(group)
+    return parsed
+
+
+def check_counts(group: Any) -> None:
+    """Raise a ValueError if a limit of ours, such as `max_seq_length`, is below 1. transformers has -1 for none."""
+    counts = {} if isinstance(group, TrainingArguments) else vars(group)
+    for name, value in counts.items():
+        if name.startswith("max_") and isinstance(value, int) and value < 1:
+            raise ValueError(f"--{name} is {value}; give 1 or more.")
 
 
 def check_arguments(model_args: ModelArguments, training_args: TrainingArguments, can_predict: bool = False) -> None:
