@@ -361,6 +361,8 @@ def run(args: argparse.Namespace) -> int:
     """Run the command. Returns 1 if a check fails, else 0."""
     if args.seconds <= 0:
         raise ValueError(f"--seconds is {args.seconds:g}: give more than 0.")
+    if args.graph and not Files(args.graph).is_exported:
+        raise ValueError(f"--graph {args.graph} is no folder with a graph: make it with `lion export`.")
     graph, findings = args.graph or (args.model if Files(args.model).is_exported else None), []
     with no_progress_bars():
         checks = Checks(args.model, graph, args.seconds, args.attn_implementation)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from modeling_lion import split_passages
 
+from .characters import printable, without_surrogates
 from .docstrings import docstrings, module_name, python_files, split_paragraphs
 from .formats.junk import PROSE, check_text
 from .formats.readers import PACKED, is_code, sections_of
@@ -26,22 +27,11 @@ MOST_BYTES = 100_000_000  # of a file that is read
 HEAD = 8192  # bytes by which binary files are told
 # The first bytes of files of gzip, bzip2, xz, zip, zstd and 7z.
 COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf")
-SURROGATE = re.compile("[\ud800-\udfff]")
 # A heading in Markdown or reStructuredText.
 HEADING = re.compile(r"^#+ +(\S.*?) *#*$|^ ?([^\s.:#].{2,80})\n([-=~*#])\3{2,}\s*$", re.MULTILINE)
 FENCE = re.compile(r"^ {0,3}(```+|~~~+).*?(^ {0,3}\1|\Z)", re.MULTILINE | re.DOTALL)  # code in Markdown
 LIKE_A_LINE = re.compile(r":(?=\d+$)")  # at the end of a heading
 TOP = 3000  # a heading within the first characters is the name of a text
-
-
-def printable(path: str | Path) -> str:
-    """Return a path that can be printed and tokenized: bytes that are not UTF-8 are replaced."""
-    return os.fsencode(path).decode(errors="replace")
-
-
-def without_surrogates(text: str) -> str:
-    """Replace single surrogates by U+FFFD. Escapes in Python and JSON can make them, and tokenizers reject them."""
-    return SURROGATE.sub("\ufffd", text)
 
 
 def read_bytes(path: str | Path) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from .characters import printable
 from .sources import check_folder
 
 
@@ -164,7 +165,7 @@ def skipped_in_words(skipped: Iterable[tuple[str, str]]) -> str:
     files: dict[tuple[str, str], list[str]] = defaultdict(list)
     others: Counter[str] = Counter()
     for path, reason in skipped:
-        name = os.fsencode(os.path.basename(path)).decode(errors="replace")
+        name = printable(os.path.basename(path))
         if reason in IN_FOLDER:
             others[reason] += 1
         else:

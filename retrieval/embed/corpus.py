@@ -10,7 +10,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..documents import TEXT_FILES, SkippedFile, name_of, printable, read_text, without_surrogates
+from ..characters import printable, without_surrogates
+from ..documents import TEXT_FILES, SkippedFile, name_of, read_text
 from ..folders import HIDDEN, skipped_in_words
 
 

@@ -76,9 +76,24 @@ def on_one_line(text: str) -> str:
 
 
 def read_jsonl(data: bytes, file: str) -> Iterator[Section]:
-    """Yield the values in lines of JSON, several short ones at once."""
-    lines = enumerate(decode(data, file).split("\n"), 1)
-    return joined((n, on_one_line(flat(json.loads(line)))) for n, line in lines if line.strip())
+    """
+    Yield the values in lines of JSON, several short ones at once. A line that is no JSON, as the last one of a log may
+    be, is read as it is.
+
+    Raises:
+        ValueError: if the first line is no JSON.
+    """
+    lines = [(n, line) for n, line in enumerate(decode(data, file).split("\n"), 1) if line.strip()]
+    for _, line in lines[:1]:
+        json.loads(line)
+    return joined((n, on_one_line(flat(value_or_text(line)))) for n, line in lines)
+
+
+def value_or_text(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return line
 
 
 def read_json(data: bytes, file: str) -> Iterator[Section]:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ..characters import without_control, without_surrogates
 from ..sources import check_folder, default_model
 from . import background
 
@@ -79,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     if args.package is None and not words:
         raise ValueError("give a folder to search, or --package NAME.")
     folder = None if args.package is not None else str(check_folder(words.pop(0)).resolve())
-    given = " ".join(words).strip()
+    given = without_surrogates(" ".join(words)).strip()
     if words and not given:
         raise ValueError("the query is empty: give words, or leave it out to ask several times.")
     model = args.model or default_model()
@@ -182,7 +183,9 @@ def lines_of(query: str, answers: list[dict]) -> Iterator[str]:
     for answer in answers:
         is_named = answer["document"] in (None, answer["place"], answer["snippet"])
         name = "" if is_named else f"{answer['document']}: "
-        yield f"    {answer['score']:.2f}  {answer['place']:{width}}  {name}{shown(answer['snippet'])}"
+        yield without_control(
+            f"    {answer['score']:.2f}  {answer['place']:{width}}  {name}{shown(answer['snippet'])}"
+        )
 
 
 def shown(line: str) -> str:
@@ -196,7 +199,7 @@ def asked_queries() -> Iterator[str]:
     """Yield the lines of the standard input up to an empty one or the end, with a prompt if it is a terminal."""
     prompt = "\nquery (empty to end): " if sys.stdin.isatty() else ""
     with contextlib.suppress(EOFError):
-        yield from iter(lambda: input(prompt).strip(), "")
+        yield from iter(lambda: without_surrogates(input(prompt)).strip(), "")
 
 
 def default_cache() -> Path:

@@ -20,7 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..documents import Passage, without_surrogates
+from ..characters import without_surrogates
+from ..documents import Passage
 from ..encoders import SentenceEncoder
 from ..files import state_of
 from ..formats.section import SkippedFile

@@ -158,3 +158,8 @@ def test_a_graph_that_bakes_its_length(tmp_path, capsys):
     assert "Expected: 8" in found["the graph as torch"]["detail"]
     assert failed(found)["the graph, padded right"] == "3 tokens"
     assert len(failed(found)) == 2
+
+
+def test_a_missing_graph_is_refused_before_the_checks(tmp_path, capsys):
+    assert cli.main(["check", str(tmp_path), "--graph", "nowhere"]) == 1
+    assert "--graph nowhere is no folder with a graph: make it with `lion export`" in capsys.readouterr().err

@@ -265,7 +265,8 @@ def test_json_by_paths():
     assert not any("AAA" in text for text, *_ in found)
     lines = sections("a.jsonl", '{"q": "Who?"}\n\n{"q": "Why?", "n": 3}\n["a", "b"]\n')
     assert lines == [("q: Who?", 1, None), ("q: Why?; n: 3 a, b", 3, None)]
-    assert why_skipped("a.json", '{"a": ') == why_skipped("a.jsonl", "{}\n{") == "damaged"
+    assert why_skipped("a.json", '{"a": ') == why_skipped("a.jsonl", "{\n{}") == "damaged"
+    assert sections("a.jsonl", '{"q": "Who?"}\n{"q": "Wh') == [('q: Who? {"q": "Wh', 1, None)]
     assert why_skipped("deep.json", "[" * 100_000) == "damaged"
 
 

@@ -307,6 +307,22 @@ def test_a_python_file_whose_name_is_not_utf8(bag, folder, capsys, monkeypatch):
     assert "An umbrella of letters." in best["snippet"]
 
 
+def test_terminals_and_tokenizers_get_characters_that_they_can_read(bag, folder, capsys, monkeypatch):
+    (folder / "a\x1b[31m.txt").write_text("An umbrella\x1b]0;title\x07 of letters.")
+
+    class Strict(BagOfWords):
+        def encode_queries(self, texts):
+            assert all(text.encode() for text in texts)
+            return super().encode_queries(texts)
+
+    monkeypatch.setattr(searcher, "load_encoder", lambda model, base: Strict())
+    monkeypatch.setattr(searcher, "SentenceEncoder", lambda encoder, in_pieces: encoder)
+    options = ["--model", str(folder.parent / "model"), "--cache_dir", str(folder.parent / "cache")]
+    cli.main(["search", str(folder), "umbrella \udcff", *options, "--keep_minutes", "0"])
+    printed = capsys.readouterr().out
+    assert "a\ufffd[31m.txt:1" in printed and not {"\x1b", "\x07"} & set(printed)
+
+
 def test_a_searcher_opens_only_files_that_have_changed(bag, folder, monkeypatch, capsys):
     """Also in another process: what was read of a file is in the index."""
     opened = []
