@@ -154,6 +154,14 @@ class Texts:
     train: tuple[str, ...] = TRAINING_PACKAGES
     test: tuple[str, ...] = TEST_PACKAGES
 
+    @property
+    def encoder_name(self) -> str | None:
+        return self.encoder and self.encoder.name
+
+    def settings(self) -> str:
+        tokens = f"encoder={self.encoder_name}" if self.encoder else f"vocab_size={self.vocab_size}"
+        return f"files={self.files} test_files={self.test_files} {tokens}"
+
     def paths(self, packages: tuple[str, ...], count: int) -> list[Path]:
         """So many files of each package but its tests, the same ones each time."""
         found = []
@@ -177,14 +185,8 @@ class Bindings:
         """With other steps of all stages together (`divided`)."""
         return replace(self, stages=divided(self.stages, steps, times))
 
-    @property
-    def encoder(self) -> str | None:
-        return self.texts.encoder and self.texts.encoder.name
-
     def settings(self) -> str:
-        texts = f"files={self.texts.files} test_files={self.texts.test_files} "
-        texts += f"encoder={self.encoder}" if self.encoder else f"vocab_size={self.texts.vocab_size}"
-        return f"{texts} " + " then ".join(stage.settings() for stage in self.stages)
+        return f"{self.texts.settings()} " + " then ".join(stage.settings() for stage in self.stages)
 
 
 def stages(shape: dict, length: int, tokens: int, steps: tuple[int, int], rate: float) -> tuple[Experiment, ...]:
@@ -404,17 +406,19 @@ def main(args: list[str] | None = None) -> None:
             bindings = SCALES[args.scale][task].trained_for(args.steps, args.times)
             names = [name for name in bindings.models if name in args.models]
             for seed, name in [(None, NAME_ALONE)] * bool(names) + [*product(args.seeds, names)]:
-                case = {"scale": args.scale, "encoder": bindings.encoder, "model": name, "times": args.times}
-                case |= {"trained_tokens": bindings.stages[-1].task["length"], "seed": seed}
-                if is_measured(path, case, bindings.settings()):
+                case = {"scale": args.scale, "encoder": bindings.texts.encoder_name, "model": name, "seed": seed}
+                case |= {"times": 1 if seed is None else args.times}
+                case |= {"trained_tokens": bindings.stages[-1].task["length"]}
+                settings = bindings.texts.settings() if seed is None else bindings.settings()
+                if is_measured(path, case, settings):
                     continue
-                print(f"{task}, {name}, {args.times} times the steps, seed {seed}", flush=True)
+                print(f"{task}, {name}, {case['times']} times the steps, seed {seed}", flush=True)
                 if seed is None:
                     rows = guess(bindings, args.cache_dir)
                 else:
                     report = reporting(args, task, name, args.times, seed)
                     rows = in_new_process(train_and_test, name, seed, bindings, args.cache_dir, report)
-                append_rows(path, [case | row | {"settings": bindings.settings()} for row in rows])
+                append_rows(path, [case | row | {"settings": settings} for row in rows])
                 for row in rows:
                     place = f"{row['tokens']} tokens, {row['min_distance']}"
                     print(f"    {place}: {row['accuracy']:.3f} of {row['names']}", flush=True)

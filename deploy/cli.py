@@ -6,6 +6,7 @@ import contextlib
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import version
@@ -122,6 +123,8 @@ def run_command(arguments: list[str]) -> int:
         return 1
     if missing:
         print(f"{missing}: it is looked for on the Hugging Face Hub.", file=sys.stderr, flush=True)
+    # What peft does not do yet, and nobody else can.
+    warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
     try:
         if mixers:
             import_module("modeling_lion.mixers.import_mixers").import_mixers(mixers)

@@ -24,5 +24,5 @@ def without_control(text: str) -> str:
 
 
 def printable(path: str | Path) -> str:
-    """Return a path that can be printed and tokenized: control characters and bytes that are not UTF-8 are replaced."""
+    """Return a path that can be printed and tokenized: without control characters and bytes that are not UTF-8."""
     return without_control(os.fsencode(path).decode(errors="replace"))

@@ -164,8 +164,8 @@ def make_shards(
     files: Sequence[File], settings: Settings, say_blank: Callable[[], object] = lambda: None
 ) -> Iterator[Shard]:
     """
-    Divide a corpus into shards. `say_blank` is called for each text without any. Raises what `read_texts` raises, so that a bad file stops the job at its start and not
-    after hours.
+    Divide a corpus into shards. `say_blank` is as in `read_texts`. Raises what that raises, so that a bad file stops
+    the job at its start and not after hours.
     """
     find, begin, passages, size = settings.find(), None, 0, 0
     for place, (*_, text) in read_texts(files, settings.columns, say_blank=say_blank):

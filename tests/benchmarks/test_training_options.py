@@ -140,7 +140,7 @@ def test_rows_say_how_many_steps_were_asked_for(monkeypatch, tmp_path):
             monkeypatch.setattr(bench, "guess", lambda *args, rows=rows: rows)
         options = ["--tasks", "neighbour"] if name == "recall" else []
         bench.main([*args, "8", *options])
-        found = read_rows(tmp_path / f"{name}.csv")
+        found = read_rows(tmp_path / f"{name}.csv", model="LION")
         expected = ["8"] if name == "recall" else ["4", "4"]
         assert found and all(steps_of(row["settings"]) == expected for row in found)
         with pytest.raises(ValueError, match="of another experiment"):
