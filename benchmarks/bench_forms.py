@@ -3,21 +3,23 @@
 What the three forms of the paper cost: time and memory of the parallel form, of the recurrent form, and of chunks of
 several sizes between them, which pass states as Mamba-2 does, or are those of the published loop; beside softmax.
 
-    python benchmarks/bench_forms.py            # a quarter of an hour of a CPU core
-    python benchmarks/bench_forms.py --quick    # to 512 tokens
+    python benchmarks/bench_forms.py              # a quarter of an hour of a CPU core
+    python benchmarks/bench_forms.py --training   # forward and backward pass, without the published loop
+    python benchmarks/bench_forms.py --quick      # to 512 tokens
 
 All are plain PyTorch (attention/plain.py), which computes each form as it is written: kernels for a CPU or a GPU
 choose sizes of their own. Softmax is torch's scaled_dot_product_attention, which stores no matrix of scores. The
-published loop, which the package does not have, is below. One sequence, 12 heads of 64,
-LION-S in float32, forward. The peak memory is that of a process for each case, less that of its inputs. Rows go to
+published loop, which the package does not have, is below. One sequence, 12 heads of 64, LION-S in float32, forward
+unless --training is given. The peak memory is that of a process for each case, less that of its inputs. Rows go to
 forms.csv; what this machine has there is measured again only with --again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 
 import torch
 from measure import (
+    add_column,
     append_rows,
     attention_inputs,
     in_new_process,
@@ -38,12 +40,12 @@ from modeling_lion.attention.plain import run_plain
 
 LENGTHS = (1024, 2048, 4096)
 CHUNKS = (16, 64, 256, 1024)
-CHUNKED = ("chunk", "pairs", "keys")
+LOOPS = ("pairs", "keys")  # the published ones, which write into tensors and so have no gradients
 
 
 def published_loop(
     query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, chunk_size: int, all_queries: bool
-) -> tuple[Tensor, None]:
+) -> Tensor:
     """
     The sums over chunks as part III of the authors' blog writes them: of queries i and keys j, A_ij = Q_i K_jᵀ ⊙ M_ij,
     then C_i += the sums of its rows, S_i += A_ij V_j, and at last Y_i = S_i / C_i.
@@ -69,59 +71,74 @@ def published_loop(
             denominator += scores.sum(-1, keepdim=True)
             numerator += scores @ value[:, :, j]
         output[:, :, i] = numerator / denominator
-    return output, None
+    return output
 
 
-def make_call(form: str, chunk_size: int | None, length: int) -> Callable[[], tuple[Tensor, Tensor | None]]:
-    query, key, value, log_decay = attention_inputs("LION-S", 1, length)
+def make_call(form: str, chunk_size: int | None, length: int, trains: bool = False) -> Callable[[], Sequence[Tensor]]:
+    """A function that computes a form: its output, and what else it has; of a training the gradients of all inputs."""
+    inputs = attention_inputs("LION-S", 1, length)
+    if not trains:
+        return torch.no_grad()(partial(compute, form, chunk_size, *inputs))
+    inputs = [x.requires_grad_() for x in inputs]
+    given = inputs[: 3 if form == "softmax" else 4]
+    return lambda: torch.autograd.grad(compute(form, chunk_size, *inputs)[0], given, inputs[2])
+
+
+def compute(
+    form: str, chunk_size: int | None, query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor
+) -> Sequence[Tensor]:
     if form == "softmax":
-        return torch.no_grad()(lambda: (F.scaled_dot_product_attention(query, key, value), None))
-    if form in ("pairs", "keys"):
-        loop = partial(published_loop, query, key, value, log_decay, chunk_size, form == "keys")
-        return torch.no_grad()(loop)
+        return (F.scaled_dot_product_attention(query, key, value),)
+    if form in LOOPS:
+        return (published_loop(query, key, value, log_decay, chunk_size, form == "keys"),)
     decays = finite_log_decay(LogDecay(log_decay, log_decay), query)
-    inputs = (query, key, value, *decays, chunk_size or length, "sum", "both")
-    return torch.no_grad()(partial(run_plain, PLAIN_BODIES[form], *inputs))
+    return run_plain(PLAIN_BODIES[form], query, key, value, *decays, chunk_size or query.shape[2], "sum", "both")
 
 
-def peak_memory_of(form: str, chunk_size: int | None, length: int) -> int:
+def peak_memory_of(form: str, chunk_size: int | None, length: int, trains: bool) -> int:
     """Bytes beyond those of the inputs."""
-    call = make_call(form, chunk_size, length)
+    call = make_call(form, chunk_size, length, trains)
     before = peak_memory()
     call()
     return peak_memory() - before
 
 
-def cases_of(length: int) -> list[tuple[str, int | None]]:
+def cases_of(length: int, trains: bool) -> list[tuple[str, int | None]]:
     """The forms with their chunk sizes, `None` for those that have no chunks."""
-    chunked = [(form, size) for form in CHUNKED for size in CHUNKS if size < length]
+    chunked = [(form, size) for form in ("chunk", *LOOPS[: 0 if trains else None]) for size in CHUNKS if size < length]
     return [("rnn", None), *chunked, ("parallel", None), ("softmax", None)]
 
 
-def measure(length: int, cases: list[tuple[str, int | None]], repeats: int) -> list[dict]:
+def measure(length: int, cases: list[tuple[str, int | None]], trains: bool, repeats: int) -> list[dict]:
     """A row for each case."""
-    times = interleaved({case: make_call(*case, length) for case in cases}, repeats)
+    times = interleaved({case: make_call(*case, length, trains) for case in cases}, repeats)
     rows = []
     for case, seconds in times.items():
-        memory = in_new_process(peak_memory_of, *case, length)
-        row = {"length": length, "form": case[0], "chunk_size": case[1], "peak_memory_bytes": memory}
-        rows.append(row | summary(seconds))
+        memory = in_new_process(peak_memory_of, *case, length, trains)
+        rows.append(columns_of(length, case, trains) | {"peak_memory_bytes": memory} | summary(seconds))
         print(f"{length} tokens, {case}: {rows[-1]['median']:.3f} s, {memory / 2**20:.0f} MiB", flush=True)
     return rows
+
+
+def columns_of(length: int, case: tuple[str, int | None], trains: bool) -> dict:
+    return {"length": length, "form": case[0], "chunk_size": case[1], "mode": "training" if trains else None}
 
 
 def main(args: list[str] | None = None) -> None:
     parser = make_parser(__doc__, "to 512 tokens")
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
+    parser.add_argument("--training", action="store_true", help="forward and backward pass")
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args(args)
     torch.set_num_threads(args.threads)
-    path = args.output_dir / "forms.csv"
+    path, trains = args.output_dir / "forms.csv", args.training
+    add_column(path, "mode")
     for length in [256, 512] if args.quick else args.lengths:
-        columns = lambda case, length=length: {"length": length, "form": case[0], "chunk_size": case[1]}
-        cases = [case for case in cases_of(length) if args.again or not is_measured(path, [columns(case)])]
+        cases = cases_of(length, trains)
+        if not args.again:
+            cases = [case for case in cases if not is_measured(path, [columns_of(length, case, trains)])]
         if cases:
-            append_rows(path, measure(length, cases, args.repeats))
+            append_rows(path, measure(length, cases, trains, args.repeats))
     write_pages(args.output_dir)
 
 

@@ -24,13 +24,16 @@ NAMES = {  # in the order of the rows
     shown=r"^\| (recurrent|parallel|softmax|chunks of [\d,]+ tokens|.* pairs of chunks of \d+) \|",
 )
 def forms(read: Read) -> str:
-    found = latest(read("forms"), "form", "chunk_size", "length")
+    found = latest([{"mode": None} | row for row in read("forms")], "form", "chunk_size", "mode", "length")
     cases = sorted({key[:2] for key in found}, key=lambda case: ([*NAMES].index(case[0]), case[1] or 0))
-    lengths = sorted({key[2] for key in found})
+    columns = sorted({key[2:] for key in found}, key=lambda key: (key[0] or "", key[1]))
     rows = {}
     for form, size in cases:
-        cells = {n: found.get((form, size, n)) for n in lengths}
-        times = {f"{n:,} tokens": duration(row["median"]) if row else "" for n, row in cells.items()}
-        memory = {n: f"{row['peak_memory_bytes'] / 2**20:,.0f}" if row else "" for n, row in cells.items()}
-        rows[NAMES[form].format(size)] = times | {f"{n:,} tokens, MiB": cell for n, cell in memory.items()}
+        times, memory = {}, {}
+        for mode, length in columns:
+            row = found.get((form, size, mode, length))
+            title = f"{mode + ', ' if mode else ''}{length:,} tokens"
+            times[title] = duration(row["median"]) if row else ""
+            memory[f"{title}, MiB"] = f"{row['peak_memory_bytes'] / 2**20:,.0f}" if row else ""
+        rows[NAMES[form].format(size)] = times | memory
     return grid(rows)
