@@ -59,12 +59,15 @@ def main(args: list[str] | None = None) -> Trainer:
     if has_fractions(dataset, "label") or isinstance(labels[0], list):
         raise ValueError(f"{what} has the label {dataset[0]['label']!r}: give each text a class, a name or a number.")
     names = in_order({*labels})
+    if len(names) < 2:
+        raise ValueError(f"{what} has one class, {names[0]!r}, in the column 'label': give texts of two or more.")
     tokenizer = AutoTokenizer.from_pretrained(lora_args.model)
     dataset = dataset.remove_columns("label").add_column("labels", [names.index(label) for label in labels])
     dataset = dataset.map(lambda rows: tokenizer(rows["text"], truncation=True), batched=True, remove_columns=["text"])
 
     def load_model(**options) -> AutoModelForSequenceClassification:
         labels = {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
+        labels |= {"problem_type": "single_label_classification"}
         set_seed(training_args.seed)  # the classifier is new: the same again when the adapter is merged
         return AutoModelForSequenceClassification.from_pretrained(lora_args.model, **labels, **options)
 

@@ -145,6 +145,9 @@ class MixupTrainer(training.OrderedTrainer):
             for part, target in ((share, labels), (1 - share, labels[other]))
         )
         loss = loss / (len(images) if num_items_in_batch is None else num_items_in_batch)
+        if num_items_in_batch is not None and self.args.average_tokens_across_devices:
+            # The number is of all processes, whose gradients have a mean: as in Trainer.compute_loss.
+            loss = loss * (self.accelerator.num_processes // self.get_tp_size())
         return (loss, outputs) if return_outputs else loss
 
 

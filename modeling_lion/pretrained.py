@@ -137,8 +137,14 @@ class PretrainedOverrides(ModelPart):
             self.pooler = None
 
     def keep_decays_in_float32(self) -> None:
-        """Tell transformers which modules stay in float32 when it loads the model in half precision (SPEC §5)."""
+        """
+        Keep decays in float32 in a new model in half precision (SPEC §5), and tell transformers which modules these
+        are when it loads one.
+        """
         parts = {part for name, _ in self.named_parameters() for part in name.split(".")}
         self._keep_in_fp32_modules_strict = {part for part in parts if part.startswith("decay")}
+        for name, parameter in self.named_parameters():
+            if parameter.dtype.itemsize < 4 and not self._keep_in_fp32_modules_strict.isdisjoint(name.split(".")):
+                parameter.data = parameter.data.float()
         # Modules that quantizers skip. Some match these patterns with names of modules, some with names of parameters.
         self._keep_in_fp32_modules = {f".*{part}" for part in self._keep_in_fp32_modules_strict}

@@ -444,7 +444,7 @@ def distill(
         report("before_")
     if training_args.do_train:
         train(trainer, checkpoint)
-        if arguments.weights_dtype != "float32":
+        if arguments.weights_dtype != "float32" and trainer.is_world_process_zero():
             save_weights(trainer.model, Path(training_args.output_dir), getattr(torch, arguments.weights_dtype))
         with encoder_folder(name) as encoder:
             if encoder is not None and trainer.is_world_process_zero():

@@ -141,7 +141,8 @@ def forward_by_length(
     Call `forward` on the short rows, without columns in which all of them are padded, and on the long rows, with their
     `positions`.
     """
-    returns_tuple = not given.get("return_dict", getattr(model.config, "return_dict", True))
+    asked = given.get("return_dict")
+    returns_tuple = not (getattr(model.config, "return_dict", True) if asked is None else asked)
     seen = given["attention_mask"].bool()[is_short].any(0).nonzero().flatten().tolist()
     columns = slice(seen[0], seen[-1] + 1) if seen else slice(0, 1)
     chosen = (is_short.nonzero().flatten(), columns), ((~is_short).nonzero().flatten(), slice(None))

@@ -152,16 +152,17 @@ class LinearMixer(Mixer):
                 query, key, value = map(tokens.restored, (query, key, value))
             query, key, value = map(around.own, (query, key, value))
             query, key = self.map_features(*rotate(query, key, tables, heads_dim=2))
-            if self.normalization == "none" and (width := query.shape[-1]) != self.key_dim:
-                # s is D^-½ with the dimension of the head (SPEC §1), and kernels know the width of φ only.
-                query = query * (width / self.key_dim) ** 0.5
         if self.heads_per_key > 1:
             query, key = (x.repeat_interleave(self.heads_per_key, dim=2) for x in (query, key))
         return [query, key, value]
 
     def map_features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Apply the feature map to queries and keys, `(batch, length, heads, ...)` each."""
-        return self.feature_map(query), (self.key_feature_map or self.feature_map)(key)
+        query, key = self.feature_map(query), (self.key_feature_map or self.feature_map)(key)
+        if self.normalization == "none" and (width := query.shape[-1]) != self.key_dim:
+            # s is D^-½ with the dimension of the head (SPEC §1), and kernels know the width of φ only.
+            query = query * (width / self.key_dim) ** 0.5
+        return query, key
 
     def log_decay(self, hidden_states: Tensor) -> Tensor | None:
         """

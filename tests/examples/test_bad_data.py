@@ -950,6 +950,7 @@ def test_texts_that_are_there_twice_are_no_negatives_of_their_own(model, tmp_pat
         ("text,label\na,x\n,y\n", "no 'text' in row 2: fill it in"),
         ("text,label\na,x\nb,\n", "no 'label' in row 2: fill it in"),
         ("text,label\na,0.5\nb,1\n", "has the label '0.5': give each text a class"),
+        ("text,label\na,x\nb,x\n", "has one class, 'x', in the column 'label': give texts of two or more"),
     ],
 )
 def test_adapters_refuse(content, message, model, tmp_path):

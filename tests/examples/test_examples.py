@@ -7,6 +7,7 @@ import shutil
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from huggingface_hub.errors import StrictDataclassError
 from PIL import Image
 from transformers import AutoModelForImageClassification, AutoModelForMaskedLM, TrainingArguments, pipeline
 
+from configuration_lion import lion_preset
 from modeling_lion import LionConfig, LionForImageClassification, LionForMaskedLM, LionTokenizer
 
 
@@ -335,6 +337,52 @@ def test_recipe_for_images(image_folder, tmp_path):
         epoch.fill_(n)
         images.append(torch.stack(whole.train_dataset[:8]["pixel_values"]))
     assert not torch.equal(images[0], images[1]) and torch.equal(images[1], images[2])
+
+
+@pytest.mark.parametrize(("processes", "count"), [(1, 4), (2, 8)])
+def test_mixtures_have_the_mean_over_all_processes(processes, count):
+    """DDP averages gradients, and `num_items_in_batch` counts the images of all."""
+    trainer_class = import_module("run_image_classification").MixupTrainer
+    trainer = trainer_class.__new__(trainer_class)
+    trainer.mixup, trainer.state, trainer.get_tp_size = 0.4, SimpleNamespace(global_step=0), lambda: 1
+    trainer.accelerator = SimpleNamespace(num_processes=processes)
+    arguments = {"seed": 0, "process_index": 0, "label_smoothing_factor": 0.0}
+    trainer.args = SimpleNamespace(**arguments, average_tokens_across_devices=True)
+    inputs = {"pixel_values": torch.rand(4, 3, 2, 2), "labels": torch.tensor([0, 1, 0, 1])}
+    answer = SimpleNamespace(logits=torch.zeros(4, 2))
+    model = type("Model", (), {"training": True, "__call__": lambda self, pixel_values: answer})()
+    loss = trainer.compute_loss(model, inputs, num_items_in_batch=torch.tensor(count))
+    torch.testing.assert_close(loss, torch.tensor(2.0).log())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (
+            "mixer_type=delta,largest_beta=2.0,normalization=rms,feature_map=silu",
+            {"mixer_type": "delta", "largest_beta": 2.0},
+        ),
+        ("num_key_heads=2,classifier_dropout=0.1", {"num_key_heads": 2, "classifier_dropout": 0.1}),
+        ("mixer_type=lit,use_gated_mlp=no", {"mixer_type": "lit", "use_gated_mlp": False}),
+        ("layer_norm_eps=1e-4,hidden_dropout_prob=0", {"layer_norm_eps": 1e-4, "hidden_dropout_prob": 0.0}),
+        (
+            'num_hidden_layers=2,layer_types=["linear_attention","full_attention"]',
+            {"layer_types": ["linear_attention", "full_attention"]},
+        ),
+    ],
+)
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_every_field_can_be_overridden(overrides, expected, is_saved, tmp_path):
+    """Also those without a value, lists, and fields of a mixer's own."""
+    models, name = import_module("training_lion.scripts.models"), "lion-text-base"
+    if is_saved:
+        lion_preset(name).save_pretrained(tmp_path)
+        name = str(tmp_path)
+    arguments = import_module("training_lion.scripts.arguments").ModelArguments(
+        config_name=name, config_overrides=overrides
+    )
+    config = models.load_config(arguments)
+    assert {name: getattr(config, name) for name in expected} == expected
 
 
 GLUE_ROWS = {

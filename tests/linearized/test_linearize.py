@@ -353,6 +353,8 @@ def test_short_rows_beside_long_ones_cost_what_they_cost_alone(monkeypatch):
     assert computed == [(2, 6, 16), (1, 20, 16)]
     alone = model(ids[1:3, :6], attention_mask=mask[1:3, :6], output_hidden_states=True, return_dict=False)
     long = model(ids[:1], attention_mask=mask[:1], output_hidden_states=True, return_dict=False)
+    asked = model(ids[some], attention_mask=mask[some], return_dict=None)  # as the configuration says
+    assert torch.equal(asked.last_hidden_state, output[0])
     for found, short, whole in zip((output[0], *output[1]), (alone[0], *alone[1]), (long[0], *long[1]), strict=True):
         assert torch.equal(found[1:3, :6], short) and torch.equal(found[:1], whole)
         assert (found[1:3, 6:] == 0).all()

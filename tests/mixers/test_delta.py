@@ -56,6 +56,16 @@ def test_a_layer_is_what_the_definition_says(fields, kernel, equal):
         equal(actual, right)
 
 
+@pytest.mark.parametrize("normalization", ["rms", "none"])
+@pytest.mark.parametrize("feature_map", ["silu", "relu", "hedgehog"])
+def test_queries_and_keys_have_length_1(feature_map, normalization):
+    """Also with features that are wider than the head: SPEC §14 has no s."""
+    attention, _ = first_attention(feature_map=feature_map, normalization=normalization)
+    query, key, *_ = attention.mixer(torch.randn(2, LENGTH, 16, dtype=torch.float64), Layout()).inputs
+    for x in (query, key):
+        torch.testing.assert_close(x.norm(dim=-1), torch.ones_like(x[..., 0]), atol=1e-3, rtol=0)
+
+
 @pytest.mark.parametrize("kernel", ["eager", "chunk", "rnn"])
 @pytest.mark.parametrize("normalization", ["rms", "none"])
 def test_two_scans_of_an_image_have_a_mean(kernel, normalization, equal):
@@ -143,3 +153,16 @@ def test_states_do_not_grow_in_half_precision(dtype):
     exact = F.normalize(key.double(), dim=-1)
     expected = rule(exact, exact, value.double(), NO_DECAY, beta)[0]
     assert found.norm() < 1.1 * expected.norm()
+
+
+@pytest.mark.parametrize("mixer", ["decay", "selective", "delta"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_decays_of_new_models_in_half_precision_are_float32(mixer, dtype):
+    torch.manual_seed(0)
+    config = LionConfig(**TINY | {"mixer_type": mixer})
+    model, whole = LionModel._from_config(config, dtype=dtype), LionModel(config)
+    dtypes = {name: x.dtype for name, x in model.named_parameters()}
+    assert {x for name, x in dtypes.items() if ".decay" in name} == {torch.float32}
+    assert {x for name, x in dtypes.items() if ".decay" not in name} == {dtype} and model.dtype == dtype
+    assert whole.dtype == torch.float32
+    assert model(torch.tensor([[5, 6, 7]])).last_hidden_state.isfinite().all()

@@ -1,7 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Load or make the configuration, the model and its processor, as the arguments of a script say."""
 
-import copy
+import json
+import re
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from tokenization_lion import lion_image_processor
 from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 
 from configuration_lion import PRESETS, LionConfig, lion_preset
+from configuration_lion.registry import find_mixer
 
 # With the package, the Auto classes and pipelines know LION.
 from modeling_lion.linearized.config import LinearizedConfig
@@ -16,11 +18,12 @@ from modeling_lion.linearized.config import LinearizedConfig
 from .arguments import ModelArguments
 
 
+YES_AND_NO = {**dict.fromkeys(("true", "1", "y", "yes"), True), **dict.fromkeys(("false", "0", "n", "no"), False)}
+
+
 def load_config(model_args: ModelArguments) -> PreTrainedConfig:
     """Return the configuration of these arguments. Raises a ValueError if fields do not exist or fit together."""
     overrides = model_args.config_overrides
-    if overrides is not None and not all("=" in part for part in overrides.split(",")):
-        raise ValueError(f"--config_overrides is {overrides!r}; write field=value,field=value.")
     if model_args.config_name in PRESETS:
         # Passed to the constructor, since defaults of other fields depend on them.
         return lion_preset(model_args.config_name, **overridden(LionConfig(), overrides))
@@ -37,7 +40,7 @@ def load_config(model_args: ModelArguments) -> PreTrainedConfig:
             f"--config_name, a preset, as {next(iter(PRESETS))}; --help lists them.{meant}"
         ) from error
     if overrides is not None:
-        config = type(config).from_dict(config.to_dict(), **overridden(copy.deepcopy(config), overrides))
+        config = type(config).from_dict(config.to_dict() | overridden(config, overrides))
         config.validate()
     return config
 
@@ -51,11 +54,34 @@ def ordered_labels(config: PreTrainedConfig, name: str) -> PreTrainedConfig:
 
 
 def overridden(config: PreTrainedConfig, overrides: str | None) -> dict[str, object]:
-    """Parse "field=value,field=value" by the types of the fields in `config`, which is changed as well."""
-    if overrides is None:
-        return {}
-    config.update_from_string(overrides)
-    return {name: getattr(config, name) for name in (part.split("=")[0] for part in overrides.split(","))}
+    """
+    Parse "field=value,field=value": a value in JSON, or a word, which is a text, or yes or no for a field that is true
+    or false. Commas in brackets do not end a value.
+
+    Raises:
+        ValueError: if a part is no assignment, or neither `config` nor the chosen mixer has such a field.
+    """
+    parts = [] if overrides is None else re.split(r",(?![^\[{]*[\]}])", overrides)
+    if not all("=" in part for part in parts):
+        raise ValueError(f"--config_overrides is {overrides!r}; write field=value,field=value.")
+    words = dict(part.split("=", 1) for part in parts)
+    mixer = words.get("mixer_type", getattr(config, "mixer_type", None))
+    own_fields = find_mixer(mixer).fields if mixer is not None else {}
+    for name in words:
+        if not hasattr(config, name) and name not in own_fields:
+            raise ValueError(f"--config_overrides has {name!r}, which is no field of {type(config).__name__}.")
+    return {name: parsed(word, getattr(config, name, None)) for name, word in words.items()}
+
+
+def parsed(word: str, before: object) -> object:
+    """Parse the value of a field that was `before`."""
+    if isinstance(before, bool) and word.lower() in YES_AND_NO:
+        return YES_AND_NO[word.lower()]
+    try:
+        value = json.loads(word)
+    except ValueError:
+        return word
+    return float(value) if type(before) is float and type(value) is int else value
 
 
 def context_length(config: PreTrainedConfig) -> int:
