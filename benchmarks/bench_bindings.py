@@ -38,7 +38,7 @@ import torch
 from bench_length import MODELS as OF_LENGTH
 from bench_length import WINDOW, quiet
 from datasets import Dataset, DatasetDict, load_from_disk
-from measure import add_column, append_rows, in_new_process, peak_memory, torch_threads
+from measure import add_column, append_rows, forget_peak_memory, in_new_process, peak_memory, torch_threads
 from report import run_of, write_pages
 from reports.bindings import ALL, NAME_ALONE
 from retrieval_lion.documents import files_of_package, read_text
@@ -370,6 +370,7 @@ def train_and_test(name: str, seed: int, bindings: Bindings, cache_dir: Path, re
         model = AutoModelForTokenClassification.from_pretrained(bindings.texts.encoder, num_labels=len(KINDS))
     else:
         model = start(reader.base, seed, experiments[-1], data[-1])
+    forget_peak_memory()  # of the preparation
     before, begin = peak_memory(), time.process_time()
     for stage, of_stage in zip(experiments, data, strict=True):
         trainer, columns = make_trainer(model, seed, stage, of_stage, cache_dir, disable_tqdm=True, **report)

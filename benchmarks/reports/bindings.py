@@ -25,6 +25,14 @@ def key(row: dict) -> tuple[str, int]:
     return row.get("encoder") or "", row["tokens"]
 
 
+def mean_of(rows: list[dict]) -> float:
+    return sum(row["accuracy"] for row in rows) / len(rows)
+
+
+def mean(values: list[float], unit: float, digits: int) -> str:
+    return f"{sum(values) / len(values) / unit:.{digits}f}" if values else ""
+
+
 def cell(rows: list[dict]) -> str:
     """In per cent: the standard deviation over seeds, or for one seed the standard error over files in brackets."""
     if len(rows) > 1:
@@ -55,25 +63,25 @@ def bindings(read: Read) -> str:
         for row in of_length:
             models[row["model"], row["times"]][row["min_distance"], row["max_distance"]].append(row)
         counts = {(row["min_distance"], row["max_distance"]): row["names"] for row in of_length}
-        lines = [["labels", "", *(f"{counts[x]:,}" for x in ranges), "", ""]]
-        for (model, times), cells in models.items():
+        costs = [cost for cost in COSTS if any(row[cost[0]] for row in of_length)]
+        lines = [["labels", "", *(f"{counts[x]:,}" for x in ranges), *[""] * len(costs)]]
+        for (model, times), cells in sorted(models.items(), key=lambda item: -mean_of(item[1][ALL])):
             found = cells[ALL]
             name = model + f", {times} × the steps" * (times > 1 and model != NAME_ALONE)
-            cost = ["", ""]
-            if found[0]["train_cpu_seconds"]:
-                cost = [f"{sum(x[what] for x in found) / len(found) / of:.{digits}f}" for what, of, digits in COSTS]
-            lines.append(
-                [name, "" if model == NAME_ALONE else str(len(found)), *(cell(cells[x]) for x in ranges), *cost]
-            )
+            seeds = "" if model == NAME_ALONE else str(len(found))
+            means = [mean([x[what] for x in found if x[what]], of, digits) for what, of, digits, _ in costs]
+            lines.append([name, seeds, *(cell(cells[x]) for x in ranges), *means])
         titles = [
             f"{encoder}{', ' if encoder else ''}{tokens:,} tokens, test %",
             "seeds",
             *(title(*x) for x in ranges),
-            *TITLES,
+            *(x[-1] for x in costs),
         ]
         tables.append(markdown_table(titles, lines))
     return "\n\n".join(tables)
 
 
-COSTS = (("train_cpu_seconds", 60, 1), ("memory_bytes", 2**30, 2))
-TITLES = ("training, CPU minutes", "memory of the training, GiB")
+COSTS = (
+    ("train_cpu_seconds", 60, 1, "training, CPU minutes"),
+    ("memory_bytes", 2**30, 2, "memory of the training, GiB"),
+)
