@@ -38,7 +38,7 @@ import torch
 from bench_length import MODELS as OF_LENGTH
 from bench_length import WINDOW, quiet
 from datasets import Dataset, DatasetDict, load_from_disk
-from measure import add_column, append_rows, forget_peak_memory, in_new_process, peak_memory, torch_threads
+from measure import append_rows, forget_peak_memory, in_new_process, peak_memory, torch_threads
 from report import run_of, write_pages
 from reports.bindings import ALL, NAME_ALONE
 from retrieval_lion.documents import files_of_package, read_text
@@ -285,12 +285,14 @@ def load_texts(texts: Texts, cache_dir: Path) -> DatasetDict:
     paths = {"train": texts.paths(texts.train, texts.files), "test": texts.paths(texts.test, texts.test_files)}
     files = [(str(path), path.stat().st_size) for of_split in paths.values() for path in of_split]
     labels = Path(__file__).with_name("tasks") / "bindings.py"
-    key = json.dumps([vars(texts) | {"encoder": str(texts.encoder)}, files, labels.read_text(encoding="utf-8")])
+    key = json.dumps([vars(texts), files, labels.read_text(encoding="utf-8")], default=str)
     folder = cache_dir / f"bindings-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     if not (folder / "dataset_dict.json").is_file():
         codes = {split: read_files(of_split) for split, of_split in paths.items()}
-        tokenizer = texts.encoder and AutoTokenizer.from_pretrained(texts.encoder)
-        tokenizer = tokenizer or train_tokenizer(codes["train"], texts.vocab_size)
+        if texts.encoder:
+            tokenizer = AutoTokenizer.from_pretrained(texts.encoder)
+        else:
+            tokenizer = train_tokenizer(codes["train"], texts.vocab_size)
         meanings, common = count_meanings(codes["train"])
         rows = {split: [to_row(code, tokenizer, meanings, common) for code in x] for split, x in codes.items()}
         DatasetDict({split: Dataset.from_list(x) for split, x in rows.items()}).save_to_disk(folder)
@@ -326,7 +328,7 @@ def cut_test(files: Dataset, length: int, piece: int | None = None) -> Dataset:
 
 
 def data_for(files: Dataset, length: int, reader: Reader, vocab_size: int) -> Data:
-    """What a stage trains on."""
+    """Make the training data of a stage."""
     size = min(length, reader.piece or length)
     config = {"vocab_size": vocab_size, "max_position_embeddings": size, "pad_token_id": PAD_ID}
     return Data(
@@ -401,7 +403,6 @@ def guess(bindings: Bindings, cache_dir: Path) -> list[dict]:
 def main(args: list[str] | None = None) -> None:
     args = comparison_arguments(args, __doc__, SCALES, READERS)
     path = args.output_dir / "bindings.csv"
-    add_column(path, "encoder")
     with torch_threads(args.threads):
         for task in args.tasks:
             bindings = SCALES[args.scale][task].trained_for(args.steps, args.times)

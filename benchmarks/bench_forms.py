@@ -105,7 +105,8 @@ def peak_memory_of(form: str, chunk_size: int | None, length: int, trains: bool)
 
 def cases_of(length: int, trains: bool) -> list[tuple[str, int | None]]:
     """The forms with their chunk sizes, `None` for those that have no chunks."""
-    chunked = [(form, size) for form in ("chunk", *LOOPS[: 0 if trains else None]) for size in CHUNKS if size < length]
+    forms = ("chunk",) if trains else ("chunk", *LOOPS)
+    chunked = [(form, size) for form in forms for size in CHUNKS if size < length]
     return [("rnn", None), *chunked, ("parallel", None), ("softmax", None)]
 
 

@@ -15,7 +15,7 @@ import training_lion.scripts  # noqa: F401 (before transformers, which it makes 
 from peft import LoraConfig, PeftModel, get_peft_model
 from training_lion.scripts.arguments import parse_arguments
 from training_lion.scripts.checkpoints import asked_checkpoint_or_free
-from training_lion.scripts.class_names import has_fractions, in_order, label_names
+from training_lion.scripts.class_names import check_several, has_fractions, in_order, label_names
 from training_lion.scripts.data_files import TEXT_FILES_HELP, load_texts
 from transformers import (
     AutoModelForSequenceClassification,
@@ -59,8 +59,7 @@ def main(args: list[str] | None = None) -> Trainer:
     if has_fractions(dataset, "label") or isinstance(labels[0], list):
         raise ValueError(f"{what} has the label {dataset[0]['label']!r}: give each text a class, a name or a number.")
     names = in_order({*labels})
-    if len(names) < 2:
-        raise ValueError(f"{what} has one class, {names[0]!r}, in the column 'label': give texts of two or more.")
+    check_several(names, what)
     tokenizer = AutoTokenizer.from_pretrained(lora_args.model)
     dataset = dataset.remove_columns("label").add_column("labels", [names.index(label) for label in labels])
     dataset = dataset.map(lambda rows: tokenizer(rows["text"], truncation=True), batched=True, remove_columns=["text"])

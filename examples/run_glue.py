@@ -136,8 +136,8 @@ def find_task(setup: training.Setup, dataset: Dataset, texts: tuple[str, ...], n
     if is_regression:
         return Task(texts, (), ("pearson", "spearman"))
     names = class_names.all_names(dataset, "label", name) if is_train else config.id2label.values()
-    if is_train and not is_multi_label and len(names) == 1 and names[0] not in config.id2label.values():
-        raise ValueError(f"{name} has one class, {names[0]!r}, in the column 'label': give texts of two or more.")
+    if is_train and not is_multi_label and not {*names} <= {*config.id2label.values()}:
+        class_names.check_several(names, name)
     metrics = ("f1_micro", "f1_macro", "accuracy") if is_multi_label else ("accuracy",)
     return Task(texts, (*names,), metrics, is_multi_label=is_multi_label)
 

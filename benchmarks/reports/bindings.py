@@ -2,6 +2,7 @@
 """A table of `bench_bindings.py`: what names in code refer to, by the distance to where they are bound."""
 
 from collections import defaultdict
+from statistics import fmean
 
 from measure import latest
 
@@ -21,16 +22,14 @@ def title(low: int | None, high: int | None) -> str:
 
 
 def key(row: dict) -> tuple[str, int]:
-    """What one table is about: the encoder, "" for models from scratch, and the length of its texts."""
-    return row.get("encoder") or "", row["tokens"]
+    """Return the encoder, "" for models from scratch, and the length of texts, for which there is one table."""
+    return row["encoder"] or "", row["tokens"]
 
 
-def mean_of(rows: list[dict]) -> float:
-    return sum(row["accuracy"] for row in rows) / len(rows)
-
-
-def mean(values: list[float], unit: float, digits: int) -> str:
-    return f"{sum(values) / len(values) / unit:.{digits}f}" if values else ""
+def mean_cell(rows: list[dict], cost: str, unit: float, digits: int) -> str:
+    """Write the mean of a cost, empty if no row has it."""
+    known = [row[cost] for row in rows if row[cost]]
+    return f"{fmean(known) / unit:.{digits}f}" if known else ""
 
 
 def cell(rows: list[dict]) -> str:
@@ -65,11 +64,13 @@ def bindings(read: Read) -> str:
         counts = {(row["min_distance"], row["max_distance"]): row["names"] for row in of_length}
         costs = [cost for cost in COSTS if any(row[cost[0]] for row in of_length)]
         lines = [["labels", "", *(f"{counts[x]:,}" for x in ranges), *[""] * len(costs)]]
-        for (model, times), cells in sorted(models.items(), key=lambda item: -mean_of(item[1][ALL])):
+        for (model, times), cells in sorted(
+            models.items(), key=lambda x: -fmean(row["accuracy"] for row in x[1][ALL])
+        ):
             found = cells[ALL]
             name = model + f", {times} × the steps" * (times > 1 and model != NAME_ALONE)
             seeds = "" if model == NAME_ALONE else str(len(found))
-            means = [mean([x[what] for x in found if x[what]], of, digits) for what, of, digits, _ in costs]
+            means = [mean_cell(found, *cost[:3]) for cost in costs]
             lines.append([name, seeds, *(cell(cells[x]) for x in ranges), *means])
         titles = [
             f"{encoder}{', ' if encoder else ''}{tokens:,} tokens, test %",

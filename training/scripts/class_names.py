@@ -4,7 +4,7 @@
 import math
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from datasets import ClassLabel, Dataset, LargeList, List
 from transformers import PreTrainedConfig
@@ -117,6 +117,14 @@ def number_names(places: dict[str, str], names: Iterable[str], what: str, has_nu
     if doubled := [name for name in places if names.count(name) > 1]:
         raise ValueError(f"{what} has two classes named {doubled[0]}: rename one in id2label of its config.json.")
     return ids
+
+
+def check_several(names: Collection[str], what: str) -> None:
+    """Raise a ValueError if the texts of `what` have one class only."""
+    if len(names) == 1:
+        raise ValueError(
+            f"{what} has one class, {next(iter(names))!r}, in the column 'label': give texts of two or more."
+        )
 
 
 def set_labels(
