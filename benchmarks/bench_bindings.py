@@ -2,7 +2,8 @@
 """
 Names in code: which encoders know what a name refers to when its binding stands far away?
 
-    python benchmarks/bench_bindings.py                  # two hours of a CPU core; goes on where it was stopped
+    python benchmarks/bench_bindings.py --tasks 2048     # two hours of a CPU core; goes on where it was stopped
+    python benchmarks/bench_bindings.py --tasks 8192     # the same texts in longer parts
     python benchmarks/bench_bindings.py --models "windows alone" LION --seeds 0 --times 10
     python benchmarks/bench_bindings.py --steps 80 --output_dir outputs/mine    # of both stages together
     python benchmarks/bench_bindings.py --tasks encoder  # a pretrained encoder, in pieces and in one pass
@@ -200,9 +201,12 @@ def stages(shape: dict, length: int, tokens: int, steps: tuple[int, int], rate: 
 
 CPU, GPU = sizes(128, 3, 4), sizes(128, 4, 4)
 CPU_TEXTS = Texts(files=20, test_files=40)
+ON_2048 = stages(CPU, 2048, 4096, (120, 40), 2e-3)
 SCALES: dict[str, dict[str, Bindings]] = {
     "cpu": {
-        "2048": Bindings(CPU_TEXTS, stages(CPU, 2048, 4096, (120, 40), 2e-3)),
+        "2048": Bindings(CPU_TEXTS, ON_2048),
+        # The same texts, and as many tokens in all.
+        "8192": Bindings(CPU_TEXTS, (ON_2048[0], replace(ON_2048[1], task={"length": 8192}, batch_size=1, steps=20))),
         "encoder": Bindings(
             replace(CPU_TEXTS, encoder=ENCODER),
             (Experiment({"length": 2048}, {}, steps=300, batch_size=1, learning_rate=2e-4),),

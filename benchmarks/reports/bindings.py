@@ -44,7 +44,7 @@ def bindings(read: Read) -> str:
     """Markdown tables, of trainings from scratch and of encoders, for each length of texts; a row for each model."""
     tables = []
     rows = latest(
-        read("bindings"),
+        [row | ({"trained_tokens": None} if row["model"] == NAME_ALONE else {}) for row in read("bindings")],
         "encoder",
         "trained_tokens",
         "tokens",
@@ -60,15 +60,19 @@ def bindings(read: Read) -> str:
         ranges = sorted({*ranges} - {ALL}) + [ALL]
         models = defaultdict(lambda: defaultdict(list))
         for row in of_length:
-            models[row["model"], row["times"]][row["min_distance"], row["max_distance"]].append(row)
+            model = row["model"], row["trained_tokens"], row["times"]
+            models[model][row["min_distance"], row["max_distance"]].append(row)
         counts = {(row["min_distance"], row["max_distance"]): row["names"] for row in of_length}
         costs = [cost for cost in COSTS if any(row[cost[0]] for row in of_length)]
         lines = [["labels", "", *(f"{counts[x]:,}" for x in ranges), *[""] * len(costs)]]
-        for (model, times), cells in sorted(
+        shortest = min(row["trained_tokens"] for row in of_length if row["trained_tokens"])
+        for (model, trained_tokens, times), cells in sorted(
             models.items(), key=lambda x: -fmean(row["accuracy"] for row in x[1][ALL])
         ):
             found = cells[ALL]
             name = model + f", {times} × the steps" * (times > 1 and model != NAME_ALONE)
+            if trained_tokens not in (None, shortest):
+                name += f", trained on {trained_tokens:,} tokens"
             seeds = "" if model == NAME_ALONE else str(len(found))
             means = [mean_cell(found, *cost[:3]) for cost in costs]
             lines.append([name, seeds, *(cell(cells[x]) for x in ranges), *means])

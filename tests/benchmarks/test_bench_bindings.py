@@ -269,6 +269,24 @@ def test_experiments_reach_other_processes(bench):
             assert pickle.loads(pickle.dumps(bindings)) == bindings and set(bindings.models) <= set(bench.READERS)
 
 
+def test_the_table_tells_lengths_of_training_apart():
+    reports = import_module("reports.bindings")
+    about = {"encoder": None, "tokens": 8192, "names": 9, "min_distance": None, "max_distance": None}
+    about |= {"accuracy_error": 0.01, "train_cpu_seconds": 60, "memory_bytes": None}
+    cases = [("LION", 2048, 0, 0.8), ("LION", 8192, 0, 0.9), (reports.NAME_ALONE, 2048, None, 0.7)]
+    cases.append((reports.NAME_ALONE, 8192, None, 0.7))
+    rows = [
+        about | {"model": model, "times": 1, "trained_tokens": trained, "seed": seed, "accuracy": accuracy}
+        for model, trained, seed, accuracy in cases
+    ]
+    lines = reports.bindings(lambda name: rows).splitlines()
+    assert [line.split(" | ")[0] for line in lines[3:]] == [
+        "| LION, trained on 8,192 tokens",
+        "| LION",
+        "| the name alone",
+    ]
+
+
 @pytest.mark.slow
 def test_runs_once_and_reports(bench, tmp_path, monkeypatch):
     monkeypatch.setattr(bench, "in_new_process", lambda function, *args: function(*args))
