@@ -24,7 +24,7 @@ def cost_cells(row: dict) -> dict[str, str]:
     return cells | {x: "" if row[name] is None else f"{row[name] / 1e6:,.0f} MB" for x, name in size.items()}
 
 
-@table("answers quality", csv="answers")
+@table("answers quality", csv="answers", shown=r"^\| (?!256 read|everything read, titles)")
 def quality(read: Read) -> str:
     rows = rows_of(read, is_quality=True)
     whole = {(row["packages"], row["files"]): row["ndcg"] for row in rows if row["method"] == WHOLE}
