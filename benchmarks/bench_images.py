@@ -61,7 +61,7 @@ SMALL = {"steps": 1_560, "batch_size": 32, "learning_rate": 1e-3}  # five epochs
 SCALES = {
     "cpu": {
         "7x7": Experiment({}, sizes(96, 4, 4, patch_size=4), **SMALL),
-        "14x14": Experiment({}, sizes(96, 4, 4, patch_size=2), **SMALL),
+        "14x14": Experiment({}, sizes(96, 4, 4, patch_size=2), **SMALL | {"steps": 780}),
     },
     "gpu": {"14x14": Experiment({"augmented": True}, VIT_TI, **ON_GPU, examples=IMAGES)},
     "quick": {"7x7": Experiment({}, sizes(32, 2, 4, intermediate_size=256, patch_size=4), 3, batch_size=8)},
