@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 
 
 # The module of each command, with `add_arguments(parser)` and `run(args)`. It is imported only if the command is
@@ -46,7 +47,7 @@ WITH_MIXERS = {"app", "bundle", "check", "convert", "export", "upload", "verify"
 
 
 # Errors of what was given, which are told without a traceback; ImportError if a package such as Pillow is missing.
-EXPECTED = (ValueError, OSError, ImportError, StrictDataclassError, RuntimeError)
+EXPECTED = (ValueError, OSError, ImportError, StrictDataclassError, SafetensorError, RuntimeError)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -21,6 +21,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -45,16 +46,19 @@ class NamedText(NamedTuple):
     text: str
 
 
-def documents_of_folder(folder: str | Path) -> Iterator[NamedText]:
+def documents_of_folder(folder: str | Path, left_out: re.Pattern | None = None) -> Iterator[NamedText]:
     """
     Yield the text files in a folder and its subfolders, as `lion search` finds them, named by headings or files.
+
+    Args:
+        left_out: finds the names of files to leave out.
 
     Raises:
         FileNotFoundError: if there is no such folder.
         ValueError: if it has no such files.
     """
     for path in map(Path, files_of_folder(folder).files):
-        if path.suffix.lower() in TEXT_FILES and not NO_GUIDES.search(path.name):
+        if path.suffix.lower() in TEXT_FILES and not (left_out and left_out.search(path.name)):
             try:
                 text = read_text(path)
             except (ValueError, OSError) as error:
@@ -101,7 +105,7 @@ def documents_of_source(package: str, cache_dir: Path) -> Iterator[NamedText]:
             (Path(download) / "guides").rename(folder)  # all of it at once
     if not any(path.suffix in TEXT_FILES for path in folder.rglob("*")):
         raise RuntimeError(f"The source distribution of {package} has no guides: leave it out.")
-    for document in documents_of_folder(folder):
+    for document in documents_of_folder(folder, NO_GUIDES):
         yield NamedText(f"{package}: {document.name}", document.text)
 
 
@@ -162,15 +166,28 @@ def documents_of_pod(folder: str | Path) -> Iterator[NamedText]:
             yield NamedText(path.stem, "\n\n".join(paragraphs))
 
 
-def without_repeats(documents: Iterable[NamedText], characters: tuple[int, int]) -> Iterator[NamedText]:
-    """Yield the documents whose length is in a range, if at most half of their paragraphs occurred before."""
+def without_repeats(
+    documents: Iterable[NamedText], characters: tuple[int, int], left_out: Counter[str] | None = None
+) -> Iterator[NamedText]:
+    """
+    Yield the documents whose length is in a range, if at most half of their paragraphs occurred before.
+
+    Args:
+        left_out: is made to count the others, by reason.
+    """
     seen: set[int] = set()
+    left_out = Counter() if left_out is None else left_out
     for document in documents:
-        if characters[0] <= len(document.text) < characters[1]:
-            paragraphs = {hash(text) for text in split_paragraphs(document.text) if len(text) > 40}
-            if 2 * len(paragraphs & seen) <= len(paragraphs):
-                seen |= paragraphs
-                yield document
+        paragraphs = {hash(text) for text in split_paragraphs(document.text) if len(text) > 40}
+        if len(document.text) < characters[0]:
+            left_out["too short"] += 1
+        elif len(document.text) >= characters[1]:
+            left_out["too long"] += 1
+        elif 2 * len(paragraphs & seen) > len(paragraphs):
+            left_out["in another one"] += 1
+        else:
+            seen |= paragraphs
+            yield document
 
 
 def write_documents(path: Path, documents: Iterable[NamedText]) -> None:
@@ -207,12 +224,15 @@ def main(args: list[str] | None = None) -> int:
         if arguments.pod:
             yield from documents_of_pod(arguments.pod)
 
-    documents = list(without_repeats(found(), tuple(arguments.characters)))
+    left_out: Counter[str] = Counter()
+    documents = list(without_repeats(found(), tuple(arguments.characters), left_out))
     if not documents:
         raise ValueError("No documents of this length were found: see --characters, and say where to look.")
     write_documents(arguments.output_file, documents)
     size = sum(len(document.text) for document in documents)
     print(f"Wrote {len(documents):,} documents with {size:,} characters to {arguments.output_file}.")
+    if left_out:
+        print(f"Left out: {', '.join(f'{count:,} ({reason})' for reason, count in left_out.items())}.")
     return len(documents)
 
 

@@ -193,9 +193,8 @@ def tokenize(dataset, tokenizer, data_args: DataTrainingArguments, length: int, 
         return encoded if data_args.line_by_line else {name: cut(rows) for name, rows in encoded.items()}
 
     def cut(rows: list[list[int]]) -> list[list[int]]:
-        joined = list(chain.from_iterable(rows))
-        end = len(joined) // length * length or len(joined)
-        return [joined[start : min(start + length, end)] for start in range(0, end, length)]
+        joined = list(chain.from_iterable(rows))  # of so many texts as `map` takes at a time
+        return [joined[start : start + length] for start in range(0, len(joined), length)]
 
     with training_args.main_process_first(desc="tokenizing"):
         tokenized = dataset.map(encode, batched=True, remove_columns=columns)

@@ -1,6 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Train a saved LION as a sentence encoder with sentence-transformers, on pairs of texts that belong together.
+Train a saved LION, or a sentence encoder with one, on pairs of texts that belong together, with sentence-transformers.
 
     pip install ".[train,embeddings]"
     python examples/train_embeddings.py --model my-lion --train_file pairs.csv --output_dir my-encoder
@@ -21,6 +21,7 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from sentence_transformers.sentence_transformer import losses
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from sentence_transformers.sentence_transformer.training_args import BatchSamplers
+from sentence_transformers.util import is_sentence_transformer_model
 from training_lion.scripts import checkpoints, data_files
 from training_lion.scripts.arguments import option, parse_arguments
 
@@ -29,18 +30,42 @@ import modeling_lion  # noqa: F401  (the Auto classes know LION from here on)
 
 @dataclass
 class EncoderArguments:
-    model: str = option("Folder or Hub name of a saved LION for text, with its tokenizer.", MISSING)
+    model: str = option("Folder or Hub name of a sentence encoder, or of a LION for text and its tokenizer.", MISSING)
     train_file: str = option('A table (.csv, .json, .jsonl, .parquet) with "anchor" and "positive".', MISSING)
     text_files: str | None = option(data_files.TEXT_FILES_HELP)
-    pooling: str = option("How tokens become a vector.", "mean", choices=["mean", "cls"])
+    pooling: str | None = option(
+        "How tokens become a vector. Not given: as in the sentence encoder, mean for others.", choices=["mean", "cls"]
+    )
     max_seq_length: int | None = option(
-        "Tokens of a text; the rest is cut off, in training and when the folder is used. Not given: the model's "
-        "max_position_embeddings, as in sentence-transformers."
+        "Tokens of a text; the rest is cut off, in training and when the folder is used. Not given: as in the "
+        "sentence encoder; for others max_position_embeddings, as in sentence-transformers."
     )
     mini_batch_size: int | None = option(
         "Texts that are in memory at a time, for batches of long texts: the loss is the same, and a step "
         "takes about a third longer. Not given: the whole batch."
     )
+
+
+def load_encoder(args: EncoderArguments, device: str | None) -> SentenceTransformer:
+    """
+    Load a sentence encoder with all of its modules and prompts, or make one of a model and its tokenizer.
+
+    Raises:
+        ValueError: if --pooling contradicts the encoder.
+    """
+    if not is_sentence_transformer_model(args.model):
+        tokens = Transformer(args.model, max_seq_length=args.max_seq_length)
+        pooling = Pooling(tokens.get_embedding_dimension(), pooling_mode=args.pooling or "mean")
+        return SentenceTransformer(modules=[tokens, pooling], device=device)
+    encoder = SentenceTransformer(args.model, device=device)
+    found = [module.pooling_mode for module in encoder if isinstance(module, Pooling)]
+    if args.pooling is not None and found != [args.pooling]:
+        raise ValueError(
+            f"--pooling is {args.pooling}, but {args.model} has {', '.join(found) or 'none'}: leave it out."
+        )
+    if args.max_seq_length is not None:
+        encoder.max_seq_length = args.max_seq_length
+    return encoder
 
 
 def share_found(encoder: SentenceTransformer, pairs) -> float:
@@ -61,10 +86,7 @@ def main(args: list[str] | None = None) -> SentenceTransformer:
         raise ValueError(f"--train_file {encoder_args.train_file} has 1 pair: give more; one of ten is held out.")
     pairs = pairs.train_test_split(0.1, seed=training_args.seed)
 
-    tokens = Transformer(encoder_args.model, max_seq_length=encoder_args.max_seq_length)
-    pooling = Pooling(tokens.get_embedding_dimension(), pooling_mode=encoder_args.pooling)
-    device = "cpu" if training_args.use_cpu else None
-    encoder = SentenceTransformer(modules=[tokens, pooling], device=device)
+    encoder = load_encoder(encoder_args, "cpu" if training_args.use_cpu else None)
     if any(len({*pairs["train"][name]}) < len(pairs["train"]) for name in columns):
         training_args.batch_sampler = BatchSamplers.NO_DUPLICATES  # no text is a negative of its own
     before = share_found(encoder, pairs["test"])

@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import Dataset
-from training_lion.scripts.arguments import check_paths, parse_arguments
+from training_lion.scripts.arguments import NOTHING_TO_DO, check_paths, parse_arguments
 from training_lion.scripts.checkpoints import find_checkpoint
 from training_lion.scripts.passages import (
     READINGS,
@@ -209,6 +209,8 @@ def with_adapter(model: nn.Module, rank: int) -> nn.Module:
 def main(args: list[str] | None = None) -> dict[str, float]:
     """Run with these arguments, or those of the command line; returns the metrics of the evaluation."""
     options, training_args = parse_arguments((PassageArguments, PassageTrainingArguments), args)
+    if not (training_args.do_train or training_args.do_eval):
+        raise ValueError(NOTHING_TO_DO)
     check_paths(train_file=options.train_file, validation_file=options.validation_file)
     for name, work, is_done in (
         ("train_file", "--do_train", training_args.do_train),

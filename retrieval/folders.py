@@ -2,6 +2,7 @@
 """Find the files of a folder, by the rules of .gitignore, and say which were skipped."""
 
 import os
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -21,7 +22,8 @@ UNSAID = {GIT, RULES, "__pycache__"}
 # Why something in a folder is not looked at.
 HIDDEN, PACKAGE = "hidden", "installed packages"
 OUTSIDE, BROKEN, LINKED = "link out of the folder", "broken link", "link to a folder"
-IN_FOLDER = {HIDDEN, PACKAGE, RULES, OUTSIDE, BROKEN, LINKED}
+UNREADABLE = "cannot be read"
+IN_FOLDER = {HIDDEN, PACKAGE, RULES, OUTSIDE, BROKEN, LINKED, UNREADABLE}
 NAMED = 2  # so many files with the same reason are named, more are counted
 
 
@@ -53,6 +55,7 @@ class Rules(NamedTuple):
 
         Raises:
             ImportError: if pathspec is not installed.
+            ValueError: if a line is no pattern.
         """
         try:
             from pathspec import GitIgnoreSpec
@@ -60,15 +63,27 @@ class Rules(NamedTuple):
             raise ImportError(
                 "pathspec is not installed, which reads .gitignore, --include and --exclude: pip install pathspec."
             ) from error
-        return cls(folder, GitIgnoreSpec.from_lines(lines))
+        try:
+            return cls(folder, GitIgnoreSpec.from_lines(lines))
+        except (ValueError, re.error) as error:
+            raise ValueError(f"--include and --exclude take patterns in the form of .gitignore: {error}.") from error
 
     @classmethod
     def in_folder(cls, folder: str) -> list["Rules"]:
-        """Return the rules of the .gitignore in a folder, if there is one."""
+        """Return the rules of the .gitignore in a folder, if there is one, without lines that are no patterns."""
         file = Path(folder, RULES)
-        return (
-            [cls.of(folder, file.read_text(encoding="utf-8", errors="replace").splitlines())] if file.is_file() else []
-        )
+        if not file.is_file():
+            return []
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        return [cls.of(folder, filter(cls.is_pattern, lines))]
+
+    @classmethod
+    def is_pattern(cls, line: str) -> bool:
+        try:
+            cls.of("", [line])
+        except ValueError:
+            return False
+        return True
 
     def match(self, path: str) -> bool | None:
         """Return whether a path matches, `None` if no rule is about it. Paths of folders end with a separator."""
@@ -123,19 +138,24 @@ def walk(root: str, rules: list[Rules], unwanted: Rules | None) -> Iterator[tupl
     waiting = [(root, rules)]
     while waiting:
         folder, above = waiting.pop()
-        rules = above + Rules.in_folder(folder)
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                is_folder = entry.is_dir(follow_symlinks=False)
-                path = entry.path + (os.sep if is_folder else "")
-                if entry.name in UNSAID or (unwanted is not None and unwanted.match(path)):
-                    continue
-                if reason := why_not(entry, root, is_ignored(path, rules)):
-                    yield path, reason
-                elif is_folder:
-                    waiting.append((entry.path, rules))
-                elif entry.is_file():
-                    yield path, None
+        try:
+            rules = above + Rules.in_folder(folder)
+            with os.scandir(folder) as found:
+                entries = list(found)
+        except OSError:
+            yield folder + os.sep, UNREADABLE
+            continue
+        for entry in entries:
+            is_folder = entry.is_dir(follow_symlinks=False)
+            path = entry.path + (os.sep if is_folder else "")
+            if entry.name in UNSAID or (unwanted is not None and unwanted.match(path)):
+                continue
+            if reason := why_not(entry, root, is_ignored(path, rules)):
+                yield path, reason
+            elif is_folder:
+                waiting.append((entry.path, rules))
+            elif entry.is_file():
+                yield path, None
 
 
 def why_not(entry: os.DirEntry, root: str, is_ignored: bool) -> str | None:

@@ -34,6 +34,7 @@ from modeling_lion.tokens import Tokens, read_mask
 
 from .distillation_arguments import STAGES, DistillationArguments, DistillationTrainingArguments
 from .distillation_data import COLUMNS, PROCESSORS, Collator, JoinedTexts, load_data, of_length
+from .scripts.arguments import NOTHING_TO_DO
 from .scripts.checkpoints import find_checkpoint
 from .scripts.training import save_metrics, train
 
@@ -383,7 +384,7 @@ def distill(
             linear.
     """
     if not (training_args.do_train or training_args.do_eval):
-        raise ValueError("There is nothing to do: give --do_train, --do_eval or both.")
+        raise ValueError(NOTHING_TO_DO)
     if training_args.world_size > 1 and "attention" in arguments.stages:
         raise ValueError("The stage `attention` runs in one process: start one, or give --stages hidden_states.")
     if training_args.gradient_checkpointing:

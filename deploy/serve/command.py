@@ -2,6 +2,7 @@
 """The command `lion serve`: serve a model over HTTP."""
 
 import argparse
+import math
 import os
 import socket
 from dataclasses import fields
@@ -66,8 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     limits = [limit.name for limit in LIMITS]
     for name in ("max_input_tokens", "threads", "workers", *limits):
-        if getattr(args, name) is not None and getattr(args, name) <= 0:
-            raise ValueError(f"--{name} is {getattr(args, name)}: give more than 0.")
+        value = getattr(args, name)
+        if value is not None and not 0 < value < math.inf:
+            raise ValueError(f"--{name} is {value}: give a number above 0.")
     if args.model is None and args.search is None:
         raise ValueError("give a model to serve, or --search FOLDER.")
     check_installed("serve", NEEDED)

@@ -10,6 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 
+CLIENT_GONE = "The client has gone."
+
+
 class JsonResponse(Response):
     """A response in JSON. It may contain NumPy arrays; float32 numbers have as many digits as they need."""
 

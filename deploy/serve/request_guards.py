@@ -5,9 +5,9 @@ import asyncio
 import hmac
 
 from starlette.datastructures import Headers
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
-from .error_format import ApiError
+from .error_format import CLIENT_GONE, ApiError
 
 
 SECONDS_FOR_BODY = 30
@@ -52,7 +52,12 @@ class Guard:
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
-    """Read the body of a request. Raises an `ApiError` if it is too long, or does not end in `SECONDS_FOR_BODY`."""
+    """
+    Read the body of a request.
+
+    Raises:
+        ApiError: if it is too long, it does not end in `SECONDS_FOR_BODY`, or the client goes before.
+    """
     too_long = ApiError(413, f"The body has more than {max_bytes:,} bytes: send fewer texts at a time.")
     size = request.headers.get("content-length", "0")
     if size.isdigit() and int(size) > max_bytes:
@@ -71,3 +76,5 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
     except asyncio.TimeoutError:  # noqa: UP041, which Python 3.10 needs
         message = f"The body did not end within {SECONDS_FOR_BODY} seconds: send it faster."
         raise ApiError(408, message, headers={"Connection": "close"}) from None
+    except ClientDisconnect:
+        raise ApiError(499, CLIENT_GONE) from None

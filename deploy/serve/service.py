@@ -10,7 +10,7 @@ import numpy as np
 from starlette.requests import Request
 
 from .engines import CHARACTERS_PER_TOKEN, Engine, Input, Row
-from .error_format import ApiError
+from .error_format import CLIENT_GONE, ApiError
 from .metrics import Metrics
 from .queues import WorkQueue
 from .settings import Settings
@@ -104,7 +104,7 @@ class Service:
             return work.result()
         work.cancel()
         if gone.done():
-            raise ApiError(499, "The client has gone.")
+            raise ApiError(499, CLIENT_GONE)
         raise ApiError(
             504,
             f"This took longer than {self.settings.timeout:g} seconds: send fewer or shorter texts at a time, or "
@@ -149,7 +149,7 @@ class Service:
         most, rows = self.about.max_input_tokens, []
         for piece in pieces(given):
             if is_gone():
-                raise ApiError(499, "The client has gone.")
+                raise ApiError(499, CLIENT_GONE)
             if isinstance(piece[0], list):
                 ends = {"left": slice(-most, None), "right": slice(most), None: slice(None)}
                 found = queue.engine.rows_of_ids([ids[ends[side]] for ids in piece])

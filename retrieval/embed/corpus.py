@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from ..characters import printable, without_surrogates
 from ..documents import TEXT_FILES, SkippedFile, name_of, read_text
-from ..folders import HIDDEN, skipped_in_words
+from ..folders import HIDDEN, UNREADABLE, skipped_in_words
 
 
 MANIFEST = "_embed.json"  # in the folder of vectors; readers of Parquet ignore names that begin with "_"
@@ -114,6 +114,8 @@ def why_not(folder: Path, path: Path, kinds: tuple[str, ...]) -> str | None:
             read_text(folder / path)
         except SkippedFile as skipped:
             return skipped.reason
+        except OSError:
+            return UNREADABLE
     return None
 
 
@@ -171,7 +173,11 @@ def read_texts(
 
 def rows_of_parquet(path: Path, row: int, columns: Columns) -> Iterator[tuple[int, dict]]:
     """Yield the rows of a Parquet file from a row on, each with its number."""
-    with pq.ParquetFile(path) as file:
+    try:
+        opened = pq.ParquetFile(path)
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{path} is no Parquet file: {error}") from error
+    with opened as file:
         schema, groups, first = file.schema_arrow, range(file.num_row_groups), 0
         if columns.text not in schema.names or not is_text(schema.field(columns.text).type):
             raise ValueError(

@@ -30,11 +30,11 @@ def read_message(data: bytes, file: str) -> Iterator[Section]:
     assert isinstance(message, EmailMessage)
     headers = {name: value for name in SHOWN if (value := header(message, name))}
     body = message.get_body(("plain", "html"))
-    attached = {name: part for part in message.iter_attachments() if (name := part.get_filename())}
-    headers |= {"Attached": ", ".join(attached)} if attached else {}
+    attached = [(name, part) for part in message.iter_attachments() if (name := part.get_filename())]
+    headers |= {"Attached": ", ".join(name for name, _ in attached)} if attached else {}
     head = "\n".join(f"{name}: {value}" for name, value in headers.items())
     yield Section(f"{head}\n\n{'' if body is None else text_of(body)}", "", headers.get("Subject"))
-    for name, part in attached.items():
+    for name, part in attached:
         try:
             for text, place, heading in sections_of(content_of(part), name):
                 place = f"line {place}" if isinstance(place, int) else place

@@ -21,20 +21,20 @@ HEADING = re.compile(r"^(#{1,6}) +(\S.*?) *#*$", re.MULTILINE)
 def read_csv(data: bytes, file: str) -> Iterator[Section]:
     """
     Yield the rows of a table, several short ones at once. Each row is a line, with the names of the columns if the
-    first row has them. The separator is the most frequent one in the first line.
+    first row that is not empty has them. The separator is the most frequent one in that line.
 
     Raises:
         SkippedFile: if there are only numbers.
     """
     text = decode(data, file).replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
-    separator = max(SEPARATORS, key=text.partition("\n")[0].count)
+    separator = max(SEPARATORS, key=text.lstrip().partition("\n")[0].count)
     csv.field_size_limit(max(csv.field_size_limit(), MOST_CELL))
     lines = re.findall(r"[^\n]*\n|[^\n]+", text)
     numbers = re.compile(NUMBERS.pattern.replace(";", f";{re.escape(separator)}"))
     if all(numbers.fullmatch(line) for line in lines[1:1000]) and len(lines) > 1:
         raise SkippedFile("only numbers", f"{file} has only numbers.")
     rows = csv.reader(lines, delimiter=separator)
-    first = next(rows, [])
+    first = next((row for row in rows if any(map(str.strip, row))), [])
     has_names = len(lines) > 1 and len(first) > 1 and not any(NUMBERS.fullmatch(cell) for cell in first)
     return joined(rows_of(rows, [] if has_names else [""] * len(first), first))
 
@@ -48,8 +48,8 @@ def rows_of(rows: Any, names: list[str], first: list[str]) -> Iterator[tuple[int
         if names:
             text = " | ".join(filter(str.strip, row))
         else:
-            named = zip(first, row, strict=False)
-            text = "; ".join(f"{name}: {cell}" for name, cell in named if cell.strip())
+            named = [f"{name}: {cell}" for name, cell in zip(first, row, strict=False) if cell.strip()]
+            text = "; ".join([*named, *filter(str.strip, row[len(first) :])])  # cells beyond the columns have no name
         yield end + 1, on_one_line(text)
         end = rows.line_num
 

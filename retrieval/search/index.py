@@ -33,6 +33,7 @@ TICK = 2 * 10**9  # nanoseconds: the coarsest resolution of file times, that of 
 FILES_BYTES = 500_000  # of files that are indexed at once: about a second
 BATCH = 16  # passages that are read at once: a fraction of a second
 LISTED = 1000  # passages that are ranked by words
+QUERY = 2000  # characters of a query by which these are chosen; it takes milliseconds for each word
 WORD = re.compile(r"\w+")
 TABLES = """
 PRAGMA page_size = 16384;
@@ -79,6 +80,7 @@ class Index:
 
     Attributes:
         note: why an existing index is made anew, or that it cannot be written; `None` otherwise.
+        inode: of the database's file, which `is_there` looks for.
 
     Raises:
         OSError: if the database cannot be opened.
@@ -107,7 +109,12 @@ class Index:
         # One thread at a time uses it.
         self.database = sqlite3.connect(name, LOCK_SECONDS, isolation_level=None, check_same_thread=False)
         self.database.executescript(TABLES)
+        self.inode = None if self.path is None else inode_or_none(self.path)
         self.load()
+
+    def is_there(self) -> bool:
+        """Return whether the file of the database is still the one that was opened."""
+        return self.path is None or inode_or_none(self.path) == self.inode
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
@@ -193,6 +200,10 @@ class Index:
                 yield done, every
             with self.transaction():
                 self.database.execute("DELETE FROM vectors WHERE key NOT IN (SELECT key FROM passages)")
+        except OSError as error:  # of the database: those of files are faults
+            if not self.keys:
+                raise
+            self.note = f"What has changed is not indexed ({error})."
         finally:
             self.version = None
             self.load()
@@ -244,8 +255,9 @@ class Index:
     def candidates(self, query: str, count: int) -> list[bytes]:
         """
         Return the keys of the passages that are most likely to answer a query, best first, of all passages: by BM25
-        and by the vectors of their tokens.
+        and by the vectors of their tokens. Of long queries, the first `QUERY` characters choose.
         """
+        query = query[:QUERY]
         best = dict.fromkeys(self.keys[row] for row in fused(self.by_words(query), self.by_tokens(query)))
         return list(best)[:count]
 
@@ -305,10 +317,11 @@ class Index:
         best = (self.matrix @ query).topk(min(top, len(self.matrix)))
         keys = list(self.vectors)
         answers = []
-        statement = "SELECT document, place, text, first FROM passages WHERE key = ? ORDER BY number"
+        statement = "SELECT file, document, place, text, first FROM passages WHERE key = ? ORDER BY number"
         for score, n in zip(*map(Tensor.tolist, best), strict=True):
-            for document, place, text, first in self.database.execute(statement, (keys[n],)):
-                answers.append(Answer(score, document, place, text, first, first + len(text)))
+            for file, document, place, text, first in self.database.execute(statement, (keys[n],)):
+                if self.files is None or file in self.files:  # equal passages of other files have the same key
+                    answers.append(Answer(score, document, place, text, first, first + len(text)))
         return answers[:top]
 
 
@@ -316,6 +329,14 @@ def state_or_none(file: str) -> list[int] | None:
     """Return `state_of` a file, `None` if it is gone."""
     try:
         return list(state_of(file))
+    except OSError:
+        return None
+
+
+def inode_or_none(path: Path) -> int | None:
+    """Return the number of a file, `None` if it is gone."""
+    try:
+        return path.stat().st_ino
     except OSError:
         return None
 

@@ -132,6 +132,7 @@ class Searcher:
             yield from clock.run(best(query, index, request["top"], found), "Choosing sentences")
         if index.note:
             yield {"message": index.note}
+            index.note = None
         if lost := index.encoder.cut.sentence():
             yield {"message": lost}
         read_passages, passages = index.passages()
@@ -145,7 +146,7 @@ class Searcher:
         path = Path(request["cache_dir"]) / f"{name}.sqlite"
         if self.encoder is None:
             self.encoder = load_encoder(self.model, base=self.base)
-        if path not in self.indexes:
+        if path not in self.indexes or not self.indexes[path].is_there():  # the cache may be deleted
             self.indexes[path] = Index(path, SentenceEncoder(self.encoder, in_pieces=True))
         return self.indexes[path]
 

@@ -243,18 +243,21 @@ def test_who_has_gone_is_not_waited_for():
     assert slow.batches == [[7], [9]]
 
 
-def test_bodies_must_end(monkeypatch):
+def test_bodies_must_end(monkeypatch, capsys, caplog):
     monkeypatch.setattr(request_guards, "SECONDS_FOR_BODY", 0.3)
     slow = Slow()
     with running(slow_app(slow, timeout=1000)) as port:
         with send(port, b"{", "POST /embed HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n") as connection:
             answer = connection.makefile("rb").read()  # to its end: the connection is closed
         assert answer.startswith(b"HTTP/1.1 408") and b"did not end within 0.3 seconds" in answer
+        # A client that goes before its body has ended is no fault of the server.
+        send(port, b"{", "POST /embed HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n").close()
         # A request whose body has ended is not cut.
         with send(port, json.dumps(words(3)).encode()) as connection:
             time.sleep(0.5)
             slow.go.set()
             assert connection.recv(100).startswith(b"HTTP/1.1 200")
+    assert "Traceback" not in capsys.readouterr().err + caplog.text
 
 
 def test_requests_beyond_the_limit_are_refused_and_their_connections_closed():

@@ -99,6 +99,15 @@ def test_mlm_leaves_metrics_and_a_folder_that_loads(text_files, tmp_path):
     assert len(answers) == 3
 
 
+def test_no_token_of_a_text_is_left_out(tmp_path):
+    run_mlm = import_module("run_mlm")
+    rows = Dataset.from_dict({"text": [f"a lion sleeps {n} hours where the grass gives shade" for n in range(1100)]})
+    tokenizer = run_mlm.train_tokenizer(rows, LionConfig(), 100)
+    found = run_mlm.tokenize(rows, tokenizer, run_mlm.DataTrainingArguments(), 4096, TrainingArguments(str(tmp_path)))
+    lengths = [len(ids) for ids in found["input_ids"]]
+    assert sum(lengths) == sum(map(len, tokenizer(rows["text"][:])["input_ids"])) and max(lengths) == 4096
+
+
 def test_going_on_with_another_vocabulary_is_refused(tmp_path):
     run_mlm, Setup = import_module("run_mlm"), import_module("training_lion.scripts.training").Setup
     text = "a lion sleeps where the tall dry grass of the plain gives shade and wakes when night falls"

@@ -9,11 +9,13 @@ import shutil
 import tarfile
 import zipfile
 from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hub_checkpoints import text_checkpoint
+from safetensors.torch import load_file
 from sentence_checkpoints import sentence_checkpoint
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize
@@ -73,17 +75,19 @@ def write(path, text: str) -> None:
 TEXT = "\n\n".join(f"Paragraph {n} of a text about lions, which roar at night and hunt at dawn." for n in range(40))
 
 
-def test_documents_of_a_folder_have_names(documents, tmp_path):
+def test_documents_of_a_folder_have_names(documents, tmp_path, capsys):
     write(tmp_path / "notes" / "big_cats.md", f"# Lions & others\n\n{TEXT}")
     write(tmp_path / "notes" / "deep" / "sea-birds.txt", TEXT.replace("lions", "gulls"))
     write(tmp_path / "notes" / "guide.rst", "Wolves\n======\n\n" + TEXT.replace("lions", "wolves"))
     write(tmp_path / "notes" / "copy.txt", TEXT)  # most of its paragraphs are in another one
     write(tmp_path / "notes" / "short.txt", "Too short.")
-    write(tmp_path / "notes" / "CHANGELOG.md", TEXT.replace("lions", "changes"))
+    write(tmp_path / "notes" / "family history.md", TEXT.replace("lions", "families"))
     output = tmp_path / "out" / "documents.jsonl"
-    assert documents.main(["--folder", str(tmp_path / "notes"), "--output_file", str(output)]) == 3
+    assert documents.main(["--folder", str(tmp_path / "notes"), "--output_file", str(output)]) == 4
     found = {x["name"]: x["text"] for x in map(json.loads, output.read_text().splitlines())}
-    assert set(found) == {"Lions & others", "sea birds", "Wolves"} and "====" not in found["Wolves"]
+    assert set(found) == {"Lions & others", "sea birds", "Wolves", "family history"} and "====" not in found["Wolves"]
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert said in ("Left out: 1 (too short), 1 (in another one).", "Left out: 1 (in another one), 1 (too short).")
     (tmp_path / "out" / "short.txt").write_text("Too short.")
     with pytest.raises(ValueError, match="No documents of this length"):
         documents.main(["--folder", str(tmp_path / "out"), "--output_file", str(output)])
@@ -268,18 +272,22 @@ def test_few_tokens_in_memory_are_the_same_training(train, start):
 
 
 @pytest.mark.slow
-def test_a_stopped_training_goes_on(train):
+@pytest.mark.parametrize("more", [(), ("--lora_rank", "2")], ids=["all weights", "an adapter"])
+def test_a_stopped_training_goes_on(train, more):
     args = ("--max_steps", "4", "--lr_scheduler_type", "constant", "--save_strategy", "steps", "--save_steps", "2")
-    _, whole = train("whole", *args)
-    _, stopped = train("stopped", *args)
+    _, whole = train("whole", *args, *more)
+    _, stopped = train("stopped", *args, *more)
     shutil.rmtree(f"{stopped}/checkpoint-4")
-    train("stopped", *args, "--resume_from_checkpoint")
-    first, second = (AutoModel.from_pretrained(folder).state_dict() for folder in (whole, stopped))
-    assert all(torch.equal(first[name], weight) for name, weight in second.items())
+    (name,) = (path.name for path in Path(stopped).glob("*model.safetensors"))
+    Path(stopped, name).unlink()
+    train("stopped", *args, *more, "--resume_from_checkpoint")
+    first, second = (load_file(Path(folder, name)) for folder in (whole, stopped))
+    assert first and all(torch.equal(first[name], weight) for name, weight in second.items())
 
 
 def test_what_is_missing_is_said(example, start, tmp_path):
     for args, message in (
+        ([], "There is nothing to do"),
         (["--do_train"], "--do_train needs --train_file"),
         (["--do_eval"], "--do_eval needs --validation_file"),
     ):

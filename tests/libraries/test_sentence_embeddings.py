@@ -10,7 +10,7 @@ from conftest import mixer_fields
 from hub_checkpoints import image_checkpoint, linear_checkpoint
 from PIL import Image
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 from transformers import AutoProcessor, AutoTokenizer, BertConfig, BertModel
 
 from modeling_lion import LionConfig, LionForMaskedLM, LionModel, LionTokenizer, linearize
@@ -173,6 +173,23 @@ def test_few_texts_in_memory_are_the_same_training(train, folder):
     untrained = LionModel.from_pretrained(folder, add_pooling_layer=False).state_dict()
     distance = lambda weights: max((weights[name] - weight).abs().max() for name, weight in whole.items())
     assert distance(few) <= 1e-3 * distance(untrained)
+
+
+def test_a_sentence_encoder_keeps_its_modules(example, folder, tmp_path):
+    tokens = Transformer(folder, max_seq_length=20)
+    modules = [tokens, Pooling(tokens.get_embedding_dimension(), pooling_mode="cls"), Normalize()]
+    prompts = {"query": "query: ", "document": "passage: "}
+    SentenceTransformer(modules=modules, prompts=prompts, device="cpu").save(str(tmp_path / "encoder"))
+    pairs = [{"anchor": f"the {name}", "positive": f"it {sound}"} for name, sound in zip(ANIMALS, SOUNDS, strict=True)]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)), encoding="utf-8")
+    options = f"--model {tmp_path / 'encoder'} --train_file {tmp_path / 'pairs.jsonl'} --output_dir {tmp_path / 'out'}"
+    options += " --max_steps 1 --use_cpu --save_strategy no --report_to none --disable_tqdm True"
+    with pytest.raises(ValueError, match="--pooling is mean, but .* has cls: leave it out"):
+        example.main([*options.split(), "--pooling", "mean"])
+    example.main([*options.split(), "--dataloader_pin_memory", "False"])
+    trained = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    assert [type(module) for module in trained] == [Transformer, Pooling, Normalize]
+    assert trained[1].pooling_mode == "cls" and trained.prompts == prompts and trained.max_seq_length == 20
 
 
 @pytest.mark.slow

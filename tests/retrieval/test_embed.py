@@ -283,6 +283,7 @@ def test_other_settings_and_other_files_are_refused(model, tmp_path, capsys):
         ("a.jsonl", "no JSON", "a.jsonl, byte 0: give a JSON object"),
         ("a.csv", "text", "a.csv has none of the endings .parquet, .pq, .jsonl"),
         ("a.parquet", {"body": ["A lion."]}, "a.parquet has no texts 'text'; it has body: give --text_column"),
+        ("a.parquet", "", "a.parquet is no Parquet file"),
         ("a.parquet", {"text": [1]}, "a.parquet has no texts 'text'"),
         ("a.parquet", {"text": [["A lion."]]}, "a.parquet has no texts 'text'"),
     ],

@@ -249,6 +249,11 @@ def test_rows_of_tables_have_the_names_of_their_columns(separator):
     ]
 
 
+def test_cells_beyond_the_columns_and_empty_first_lines_are_kept():
+    data = "\n  \nid,comment\n1,The lion sleeps, and the zebra escapes\n"
+    assert sections("a.csv", data) == [("id: 1; comment: The lion sleeps; and the zebra escapes", 4, None)]
+
+
 def test_tables_without_names_and_of_numbers():
     assert sections("a.tsv", "Ada\t1815\nBob\t1932\n") == [("Ada | 1815 Bob | 1932", 1, None)]
     assert sections("a.csv", "one line") == [("one line", 1, None)]
@@ -391,19 +396,22 @@ def test_mail_with_attachments():
     first.add_alternative("<p>Sie <b>brüllen</b>.</p>", subtype="html")
     second = message("Report", "Attached.")
     second.add_attachment(b"name,note\nAda,first\n", maintype="text", subtype="csv", filename="table.csv")
+    second.add_attachment(b"name,note\nBob,second\n", maintype="text", subtype="csv", filename="table.csv")
     second.add_attachment(b"\x89PNG\x00", maintype="image", subtype="png", filename="a.png")
     second.add_attachment(PAGE.encode(), maintype="text", subtype="html", filename="page.html")
     head = "From: ada@example.org To: bob@example.org"
     assert sections("a.eml", bytes(first)) == [(f"Subject: Über Löwen {head} Sie brüllen.", "", "Über Löwen")]
     box = b"".join(b"From ada Mon Jan  5 10:00:00 2026\n" + bytes(x) + b"\n" for x in (first, second))
     found = sections("a.mbox", box)
-    assert [(place, name) for _, place, name in found][:4] == [
+    assert [(place, name) for _, place, name in found][:5] == [
         ("message 1", "Über Löwen"),
         ("message 2", "Report"),
         ("message 2 > table.csv: line 2", "table.csv"),
+        ("message 2 > table.csv: line 2", "table.csv"),
         ("message 2 > page.html", "page.html"),
     ]
-    assert found[1][0] == f"Subject: Report {head} Attached: table.csv, a.png, page.html Attached."
+    assert found[1][0] == f"Subject: Report {head} Attached: table.csv, table.csv, a.png, page.html Attached."
+    assert [text for text, *_ in found[2:4]] == ["name: Ada; note: first", "name: Bob; note: second"]
     only = EmailMessage()
     only.set_content("<h1>Lions</h1><p>They roar.</p>", subtype="html")
     assert sections("a.eml", bytes(only)) == [("Lions They roar.", "", None)]
@@ -541,6 +549,28 @@ def test_the_rules_of_gitignore(tmp_path):
     make(tmp_path, {"sub/b.tmp": "x"})  # by the rules above it
     assert "sub/b.tmp" not in names(folders.files_of_folder(tmp_path / "sub"), tmp_path)
     assert names(folders.files_of_folder(tmp_path / "build"), tmp_path) == ["build/c.txt"]  # asked for
+
+
+def test_rules_that_are_no_patterns_match_nothing(tmp_path):
+    make(tmp_path, {".gitignore": "build\\\n!\na[z-a]\n*.tmp\n", "a.txt": "x", "b.tmp": "x"})
+    assert names(folders.files_of_folder(tmp_path), tmp_path) == ["a.txt"]
+    with pytest.raises(ValueError, match="--exclude take patterns in the form of .gitignore"):
+        folders.files_of_folder(tmp_path, exclude=["!"])
+
+
+def test_folders_that_cannot_be_read_are_said(tmp_path, monkeypatch):
+    make(tmp_path, {"a.txt": "x", "locked/b.txt": "x"})
+    scan = os.scandir
+
+    def scan_or_not(folder):
+        if str(folder).endswith("locked"):
+            raise PermissionError(13, "Permission denied")
+        return scan(folder)
+
+    monkeypatch.setattr(folders.os, "scandir", scan_or_not)
+    found = folders.files_of_folder(tmp_path)
+    assert names(found, tmp_path) == ["a.txt"]
+    assert folders.skipped_in_words(found.skipped) == "Skipped: 1 (cannot be read)."
 
 
 def test_include_and_exclude(tmp_path):

@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import shutil
 import time
 from importlib import import_module
 from pathlib import Path
@@ -286,6 +287,28 @@ def test_equal_passages_are_read_once_and_found_in_every_place(bag, folder, caps
     assert places(found)[:3] == ["a.md:3", "b.md:3", str(Path("deep") / "c.md:3")] and len(found["answers"]) == 4
     assert found["read"] == found["passages"] == 7 and bag.count == 5
     assert places(run(capsys, folder, "the umbrella is free software", "--top", "2")) == ["a.md:3", "b.md:3"]
+
+
+def test_equal_passages_of_files_that_are_left_out_are_not_found(bag, folder, capsys):
+    for name in ("new/guide.md", "old/guide.md"):
+        (folder / name).parent.mkdir()
+        (folder / name).write_text("# Licence\n\nThe umbrella is free software.")
+    query = "the umbrella is free software"
+    assert len([place for place in places(run(capsys, folder, query)) if "guide.md" in place]) == 2
+    found = places(run(capsys, folder, query, "--exclude", "old/"))
+    assert [place for place in found if "guide.md" in place] == [str(Path("new") / "guide.md:3")]
+
+
+def test_an_index_that_is_deleted_is_made_anew(bag, folder, capsys):
+    """While the process that has it open lives."""
+    kept = searcher.Searcher(str(folder.parent / "model"))
+    request = {"query": "a zip archive", "folder": str(folder), "package": None, "top": 1, "seconds": None}
+    request["cache_dir"] = str(folder.parent / "cache")
+    first = list(kept.answers(request))[-1]["answers"]
+    shutil.rmtree(folder.parent / "cache")
+    (folder / "more.txt").write_text("An umbrella.")
+    assert list(kept.answers(request))[-1]["answers"] == first
+    assert list((folder.parent / "cache").glob("*.sqlite"))
 
 
 def test_a_python_file_whose_name_is_not_utf8(bag, folder, capsys, monkeypatch):

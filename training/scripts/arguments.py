@@ -17,6 +17,7 @@ from configuration_lion import PRESETS
 
 
 RESUME, LAST = "--resume_from_checkpoint", "last"
+NOTHING_TO_DO = "There is nothing to do: give --do_train, --do_eval or both."
 
 
 def option(help: str, default: object = None, **metadata: object) -> Any:
@@ -82,7 +83,7 @@ def parse_arguments(dataclasses: tuple, args: list[str] | None) -> tuple:
     JSON or YAML file of arguments by name, which the arguments after it override.
     """
     args = sys.argv[1:] if args is None else args
-    if args and args[0].endswith((".json", ".yaml", ".yml")):
+    if args and args[0].endswith((".json", ".yaml", ".yml")) and not args[0].startswith("-"):
         recipe = yaml.safe_load(Path(args[0]).read_text(encoding="utf-8"))  # JSON is YAML, too
         if not isinstance(recipe, dict):
             raise ValueError(f"{args[0]} must hold arguments by name, as in `learning_rate: 1e-4`.")
@@ -113,7 +114,7 @@ def check_counts(group: Any) -> None:
 def check_arguments(model_args: ModelArguments, training_args: TrainingArguments, can_predict: bool = False) -> None:
     """Raise a ValueError for arguments that contradict each other. `can_predict`: whether `--do_predict` is work."""
     if not (training_args.do_train or training_args.do_eval or can_predict and training_args.do_predict):
-        raise ValueError("There is nothing to do: give --do_train, --do_eval or both.")
+        raise ValueError(NOTHING_TO_DO)
     if (model_args.model_name_or_path is None) == (model_args.config_name is None):
         raise ValueError(
             "Give either --model_name_or_path (go on from trained weights) or --config_name (train from scratch: a "

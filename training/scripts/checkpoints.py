@@ -11,6 +11,7 @@ from transformers import AutoConfig, PreTrainedConfig, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import TrainerState
 from transformers.trainer_utils import sort_checkpoints
+from transformers.utils import ADAPTER_CONFIG_NAME
 
 from .arguments import LAST, RESUME
 
@@ -123,8 +124,10 @@ def find_checkpoint(training_args: TrainingArguments) -> str | None:
 def check_same_model(checkpoint: str, config: PreTrainedConfig) -> None:
     """
     Raise a ValueError if the model of `checkpoint` differs from `config` in its labels, or in a field of its class
-    that changes the result and does not come from the tokenizer.
+    that changes the result and does not come from the tokenizer. Checkpoints of adapters have no such fields.
     """
+    if Path(checkpoint, ADAPTER_CONFIG_NAME).is_file():
+        return
     names = {f.name for f in fields(config)} - {f.name for f in fields(PreTrainedConfig)} | {"id2label"}
     names = {name for name in names if name != "chunk_size" and not name.endswith("_token_id")}
     # As JSON, where a tuple and a list are the same.
