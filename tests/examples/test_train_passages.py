@@ -272,6 +272,7 @@ def test_few_tokens_in_memory_are_the_same_training(train, start):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # which peft reads
 @pytest.mark.parametrize("more", [(), ("--lora_rank", "2")], ids=["all weights", "an adapter"])
 def test_a_stopped_training_goes_on(train, more):
     args = ("--max_steps", "4", "--lr_scheduler_type", "constant", "--save_strategy", "steps", "--save_steps", "2")
