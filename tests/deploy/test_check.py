@@ -163,3 +163,10 @@ def test_a_graph_that_bakes_its_length(tmp_path, capsys):
 def test_a_missing_graph_is_refused_before_the_checks(tmp_path, capsys):
     assert cli.main(["check", str(tmp_path), "--graph", "nowhere"]) == 1
     assert "--graph nowhere is no folder with a graph: make it with `lion export`" in capsys.readouterr().err
+
+
+def test_weights_that_are_cut_short_are_no_traceback(tmp_path, capsys):
+    weights = bert(tmp_path / "model") / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    assert cli.main(["check", str(tmp_path / "model")]) == 1
+    assert capsys.readouterr().err.startswith("lion check: ")

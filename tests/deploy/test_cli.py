@@ -102,3 +102,9 @@ def test_interruptions_end_the_command(monkeypatch, capsys):
     monkeypatch.setattr(verify, "run", interrupted)
     assert main(["verify", "x"]) == 130
     assert "interrupted" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["0", "inf", "nan"])
+def test_limits_of_the_server_are_numbers_above_0(value, capsys):
+    assert main(["serve", "model", "--timeout", value]) == 1
+    assert f"--timeout is {float(value)}: give a number above 0" in capsys.readouterr().err

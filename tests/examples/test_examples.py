@@ -321,6 +321,10 @@ def test_a_recipe_must_hold_arguments(tmp_path):
     (tmp_path / "recipe.yaml").write_text("output_dir: here\nlaerning_rate: 1.0")
     with pytest.raises(ValueError, match="laerning_rate"):
         import_module("run_mlm").main([str(tmp_path / "recipe.yaml")])
+    with pytest.raises(ValueError, match="There is nothing to do"):  # an option that ends so is none
+        import_module("run_mlm").main(
+            [f"--train_file={tmp_path / 'recipe.json'}", "--output_dir", str(tmp_path / "out")]
+        )
 
 
 @pytest.mark.slow
