@@ -312,13 +312,13 @@ class LionModel(LionPreTrainedModel):
             True for patches that the mask token replaces.
         cu_seq_lens_q (`torch.Tensor` of shape `(num_sequences + 1,)`, *optional*):
             Borders of packed sequences: from 0 to the length if all rows have the same borders, or from 0 to
-            `batch_size * sequence_length`, counted through all rows. If not given, they are read from `position_ids`
-            that return to the first position, or else from `seq_idx`, the number of each token's sequence, except
-            under `torch.compile`. `pooler_output` has one row per sequence.
+            `batch_size * sequence_length`, counted through all rows. If not given, they are read from `seq_idx`, the
+            number of each token's sequence, or else from `position_ids` that return to the first position. Under
+            `torch.compile` they must be given, the same for all rows. `pooler_output` has one row per sequence.
         """
         if not self.is_text and pixel_values is None and input_ids is not None and input_ids.is_floating_point():
             input_ids, pixel_values = None, input_ids  # a positional argument, as for a ViT
-        if position_ids is None and cu_seq_lens_q is None:
+        if cu_seq_lens_q is None:
             cu_seq_lens_q = indexed_borders(kwargs.get("seq_idx"))
         given = input_ids, inputs_embeds, pixel_values, position_ids, cu_seq_lens_q, kwargs.get("past_key_values")
         check_inputs(self.config, *given)

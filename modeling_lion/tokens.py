@@ -330,8 +330,9 @@ def borders_at(begins: Tensor) -> Tensor:
 def check_borders(cu_seqlens: Tensor, length: int, batch: int = 1, may_be_empty: bool = False) -> None:
     """
     Raise a ValueError unless borders rise from 0 to `length`, or to `batch * length`. Equal neighbours are borders of
-    an empty sequence, which are refused unless `may_be_empty`. Kernels check this on the CPU
-    only. On an accelerator every read stalls, so the model checks once for all layers.
+    an empty sequence, which are refused unless `may_be_empty`. Kernels check this on the CPU only. On an accelerator
+    every read stalls, so the model checks once for all layers. A graph only checks, when it runs, that they end at
+    `length`.
     """
     if cu_seqlens.dim() != 1 or cu_seqlens.dtype not in (torch.int32, torch.int64):
         raise ValueError(
@@ -339,6 +340,8 @@ def check_borders(cu_seqlens: Tensor, length: int, batch: int = 1, may_be_empty:
             f"{tuple(cu_seqlens.shape)}, {cu_seqlens.dtype}."
         )
     if not is_readable(cu_seqlens):
+        if torch.compiler.is_compiling():  # a graph cannot concatenate the rows, as borders that differ need it
+            torch._assert_async(cu_seqlens[-1] == length, "In a graph, cu_seqlens must be the same in all rows.")
         return
     borders = cu_seqlens.tolist()
     rising = sorted(borders if may_be_empty else set(borders))

@@ -55,25 +55,26 @@ def with_tokens(forward: Callable) -> Callable:
         given = dict(zip(names, args, strict=False)) | kwargs
         inputs = next((given[name] for name in ("input_ids", "inputs_embeds") if given.get(name) is not None), None)
         if inputs is not None and self.config.lion_position_table is not None:
-            check_length(self, inputs.shape[1])
+            check_length(self, inputs.shape[1], given)
+        borders = given.get("cu_seq_lens_q")
+        if borders is not None and inputs is not None:
+            check_borders(borders, inputs.shape[1], len(inputs), may_be_empty=True)
         if torch.compiler.is_compiling():
-            return forward(self, *args, **kwargs)
+            return forward(self, **given | packed_positions(self, names, given, inputs, borders))
         is_text = False
         if inputs is not None:  # whether the mask and the positions, if given, have the shapes of those of a text
             mask, positions, shape = given.get("attention_mask"), given.get("position_ids"), inputs.shape[:2]
             is_text = mask is None or isinstance(mask, Tensor) and mask.shape == shape
             is_text = is_text and (positions is None or positions.shape in (shape, (1, shape[1])))
-        borders = given.get("cu_seq_lens_q")
-        if borders is None and given.get("position_ids") is None:
+        if borders is None:
             borders = indexed_borders(given.get("seq_idx"))
-        if borders is not None and inputs is not None:
-            check_borders(borders, inputs.shape[1], len(inputs), may_be_empty=True)
         if borders is None and is_text and given.get("position_ids") is not None:
             is_real = real_tokens(given.get("attention_mask"), inputs)
             borders = packed_borders(given["position_ids"], is_real, len(inputs))
         if borders is not None:
             with expecting(type(self).__name__):
-                return forward(self, *args, **kwargs | {"cu_seq_lens_q": borders.to(torch.int32)})
+                positions = packed_positions(self, names, given, inputs, borders)
+                return forward(self, **given | positions | {"cu_seq_lens_q": borders.to(torch.int32)})
         if not is_text:
             return forward(self, *args, **kwargs)
         is_short, positions = short_rows(self, given, inputs), rotary_positions(self, names, given, inputs)
@@ -114,6 +115,18 @@ def short_rows(model: PreTrainedModel, given: dict, inputs: Tensor) -> Tensor | 
     if not 0 < int(is_short.sum()) < len(is_short) or any(map(has_hooks, model.children())):
         return None
     return is_short
+
+
+def packed_positions(
+    model: PreTrainedModel, names: list[str], given: dict, inputs: Tensor | None, borders: Tensor | None
+) -> dict[str, Tensor]:
+    """`position_ids` that restart in every packed sequence (SPEC §4); nothing if they are given, or nothing packed."""
+    if borders is None or inputs is None or "position_ids" not in names or given.get("position_ids") is not None:
+        return {}
+    mask, table = given.get("attention_mask"), model.config.lion_position_table
+    is_real = mask.bool() if isinstance(mask, Tensor) and mask.shape == inputs.shape[:2] else None
+    positions = token_positions(Tokens(is_real, borders), inputs)
+    return {"position_ids": positions if table is None else positions + table[1]}
 
 
 def rotary_positions(model: PreTrainedModel, names: list[str], given: dict, inputs: Tensor) -> dict[str, Tensor]:
@@ -200,8 +213,11 @@ def longest_text(model: PreTrainedModel) -> int | None:
     return base.get_submodule(name).num_embeddings - first
 
 
-def check_length(model: PreTrainedModel, length: int) -> None:
-    """Raise a ValueError if a text is longer than a table of positions; for a cyclic one, grow default positions."""
+def check_length(model: PreTrainedModel, length: int, given: dict) -> None:
+    """
+    Raise a ValueError if a text is longer than a table of positions, unless positions or borders are given, with which
+    sequences may be shorter; for a cyclic table, grow default positions.
+    """
     size = longest_text(model)
     if size is None and not torch.compiler.is_compiling():
         name, first = model.config.lion_position_table
@@ -209,7 +225,8 @@ def check_length(model: PreTrainedModel, length: int) -> None:
         longest = max((x.shape[-1] for x in owner.buffers(recurse=False) if x.dim() == 2), default=0)
         if BUFFERED_POSITIONS <= longest < length + first:
             grow_buffers(owner, longest, 2 * (length + first))
-    if size is not None and length > size:
+    is_packed = any(given.get(name) is not None for name in ("position_ids", "cu_seq_lens_q", "seq_idx"))
+    if size is not None and length > size and not is_packed:
         raise ValueError(
             f"The input has {length} tokens, and the table of positions ({model.config.lion_position_table[0]}) has "
             f'{size}: linearize the encoder with `positions="cyclic"`, which reads the table again, or cut the text '

@@ -83,8 +83,9 @@ class SharedLayout(Layout):
         if pooling == "cls":
             weights = weights & (self.tokens_before() + weights.cumsum(dim=1) == 1)
             total = torch.ones_like(total)
-        pooled = (hidden_states * weights.unsqueeze(-1).to(hidden_states.dtype)).sum(dim=1)
-        return GatherTensors.apply(pooled, self.group).sum(0) / total.unsqueeze(1).to(pooled.dtype)
+        weighted, dtype = hidden_states * weights.unsqueeze(-1).to(hidden_states.dtype), hidden_states.dtype
+        pooled = weighted.sum(dim=1, dtype=accumulation_dtype(dtype))
+        return (GatherTensors.apply(pooled, self.group).sum(0) / total.unsqueeze(1)).to(dtype)
 
     def halo(self, hidden_states: Tensor, is_real: Tensor | None, radius: int) -> Halo | None:
         """The halo of this segment: `radius` tokens on both sides; with inner padding, the nearest real ones."""
@@ -274,7 +275,8 @@ class SequenceParallelModel:
 
         Args:
             inputs: arguments of `forward` by name. `input_ids`, `attention_mask`, `token_type_ids`, `position_ids`,
-                `inputs_embeds` and `labels` per token, `(batch, length, ...)`, are cut into segments.
+                `inputs_embeds` and `labels` per token, `(batch, length, ...)`, or of choices `(batch, choices, length,
+                ...)`, are cut into segments.
 
         Raises:
             ValueError: if there is no group, or there are fewer tokens than processes.
@@ -282,11 +284,14 @@ class SequenceParallelModel:
         if (group := self.base_model.sequence_group) is None:
             raise ValueError("There is no group of processes: call `set_sequence_parallel` first.")
         rank, size = dist.get_rank(group), dist.get_world_size(group)
-        tokens = inputs["input_ids"] if inputs.get("input_ids") is not None else inputs["inputs_embeds"]
-        length = tokens.shape[1]
+        has_ids = inputs.get("input_ids") is not None
+        tokens = inputs["input_ids"] if has_ids else inputs["inputs_embeds"]
+        dim = tokens.dim() - (1 if has_ids else 2)  # 2 behind choices
+        length = tokens.shape[dim]
         if length < size:
             raise ValueError(f"The sequences have {length} tokens, fewer than the {size} processes that share them.")
         first, end = (length * n // size for n in (rank, rank + 1))
-        are_cut = {name: x for name, x in inputs.items() if name in PER_TOKEN and x is not None}
-        are_cut = {name: x for name, x in are_cut.items() if x.shape[1:2] == (length,)}
-        return inputs | {name: x[:, first:end].contiguous() for name, x in are_cut.items()}
+        names = PER_TOKEN if self._has_labels_per_token else [name for name in PER_TOKEN if name != "labels"]
+        are_cut = {name: x for name, x in inputs.items() if name in names and x is not None}
+        are_cut = {name: x for name, x in are_cut.items() if x.shape[dim : dim + 1] == (length,)}
+        return inputs | {name: x.narrow(dim, first, end - first).contiguous() for name, x in are_cut.items()}

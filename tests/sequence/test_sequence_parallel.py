@@ -11,6 +11,7 @@ import sys
 from datetime import timedelta
 from itertools import product
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from conftest import script_environment
 from tokenization_lion import LionTokenizer
 
 import modeling_lion
-from modeling_lion import LionConfig, LionForQuestionAnswering, LionModel
+from modeling_lion import LionConfig, LionForQuestionAnswering, LionForSequenceClassification, LionModel
 
 
 PROCESSES = 3
@@ -55,6 +56,9 @@ CASES = {
     "delta, checkpointing": {"mixer_type": "delta", "checkpointing": True, "padding": "interior", "conv_kernel": 3},
     "heads that read one direction": {"head_directions": "alternate", "padding": "right"},
 }  # fmt: skip
+
+
+SMALL = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 50, "num_hidden_layers": 1}
 
 
 def make_case(head="LionForMaskedLM", padding="none", kernel="chunk", checkpointing=False, **fields):
@@ -96,11 +100,7 @@ def compare(case: dict) -> dict[str, float]:
     alone = results(model, inputs)
     model.zero_grad()
     model.set_sequence_parallel(dist.group.WORLD)
-    if case.get("head") == "LionForMultipleChoice":  # inputs are (1, choices, length)
-        slices = model.shard_inputs({name: x[0] for name, x in inputs.items()})
-        slices = {name: x[None] for name, x in slices.items()}
-    else:
-        slices = model.shard_inputs(inputs)
+    slices = model.shard_inputs(inputs)
     together = results(model, slices)
     per_token = together["logits"].dim() == 3
     if per_token:
@@ -142,6 +142,18 @@ def count_bytes(length: int) -> int:
     for name, function in wrapped.items():
         setattr(dist, name, function)
     return total
+
+
+def pool_in_half_precision() -> float:
+    """The largest difference of means over more tokens than float16 has numbers."""
+    model = LionModel(LionConfig(**SMALL, mixer_type="lit", position_embedding_type="none", conv_kernel=0)).eval()
+    model.norm.bias.data.fill_(1.0)
+    ids = torch.randint(1, 50, (1, 70_000))
+    with torch.no_grad():
+        alone = model.half()(ids).pooler_output
+        model.set_sequence_parallel(dist.group.WORLD)
+        together = model(**model.shard_inputs({"input_ids": ids})).pooler_output
+    return float((alone - together).abs().max())
 
 
 def refusals() -> list[str]:
@@ -202,6 +214,7 @@ def work(rank: int, folder: str) -> None:
     answer = {name: compare(case) for name, case in CASES.items()}
     answer["bytes"] = {str(length): count_bytes(length) for length in (30, 60, 600)}
     answer["refusals"] = refusals()
+    answer["half precision"] = pool_in_half_precision()
     dist.barrier()  # as in the example
     dist.destroy_process_group()
     answer["example"] = run_example(rank, Path(folder))
@@ -248,6 +261,19 @@ def test_equals_one_process(answers, case):
     for answer in answers:
         wrong = {name: error for name, error in answer[case].items() if not error <= allowed.get(name, 1e-6)}
         assert not wrong
+
+
+def test_means_of_many_tokens_in_half_precision(answers):
+    assert all(answer["half precision"] <= 4 * torch.finfo(torch.float16).eps for answer in answers)
+
+
+def test_labels_of_texts_are_not_cut():
+    model = LionForSequenceClassification(LionConfig(**SMALL, num_labels=6, problem_type="multi_label_classification"))
+    model.base_model.sequence_group = object()
+    ids, labels = torch.ones(2, 6, dtype=torch.long), torch.ones(2, 6)
+    with patch.multiple(dist, get_rank=lambda group: 1, get_world_size=lambda group: 2):
+        cut = model.shard_inputs({"input_ids": ids, "labels": labels})
+    assert cut["input_ids"].shape == (2, 3) and cut["labels"] is labels
 
 
 def test_communication_does_not_depend_on_the_length(answers):

@@ -24,6 +24,10 @@ from transformers import (
     BertModel,
     DataCollatorForLanguageModeling,
     DataCollatorWithFlattening,
+    EuroBertConfig,
+    EuroBertModel,
+    RobertaConfig,
+    RobertaModel,
     TrainerCallback,
     TrainingArguments,
 )
@@ -327,3 +331,64 @@ def test_numbers_of_sequences_are_borders(is_linearized):
         assert torch.equal(actual, expected) and not torch.equal(actual, model(ids).last_hidden_state)
         rows = model(ids.repeat(2, 1), seq_idx=numbers.repeat(2, 1)).last_hidden_state
     torch.testing.assert_close(rows, expected.repeat(2, 1, 1))
+
+
+def test_numbers_of_sequences_are_borders_beside_positions_that_do_not_return():
+    """As of sequences of one token, whose positions are all 0."""
+    sizes = {"vocab_size": 40, "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
+    batch = DataCollatorWithFlattening(return_seq_idx=True)([{"input_ids": [n]} for n in (3, 4, 5)])
+    assert batch["position_ids"].tolist() == [[0, 0, 0]]
+    for model in (
+        LionModel(LionConfig(**sizes)),
+        linearize(BertModel(BertConfig(**sizes, intermediate_size=24)), exact_length=0, window=2),
+    ):
+        model.double().eval()
+        with torch.no_grad():
+            packed = model(input_ids=batch["input_ids"], position_ids=batch["position_ids"], seq_idx=batch["seq_idx"])
+            alone = model(input_ids=batch["input_ids"].T).last_hidden_state
+        torch.testing.assert_close(packed.last_hidden_state[0], alone[:, 0])
+
+
+def small_roberta() -> RobertaModel:
+    sizes = {"vocab_size": 40, "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
+    return RobertaModel(
+        RobertaConfig(**sizes, intermediate_size=24, max_position_embeddings=34, initializer_range=0.5)
+    )
+
+
+def small_eurobert() -> EuroBertModel:
+    sizes = {"vocab_size": 40, "hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2}
+    sizes |= {"intermediate_size": 24, "num_hidden_layers": 1, "initializer_range": 0.5}
+    return EuroBertModel(EuroBertConfig(**sizes, pad_token_id=0, bos_token_id=1, eos_token_id=2))
+
+
+@pytest.mark.parametrize("make", [small_roberta, small_eurobert], ids=["table", "rotary"])
+@pytest.mark.parametrize("is_compiled", [False, True], ids=["eager", "compiled"])
+def test_positions_of_a_linearized_encoder_restart(make, is_compiled):
+    """Together, sequences may be longer than a table of positions that has room for each."""
+    torch.manual_seed(0)
+    torch.compiler.reset()
+    model = linearize(make(), exact_length=8, window=3).double().eval()
+    ids, borders = torch.randint(5, 40, (1, 48)), torch.tensor([0, 18, 48], dtype=torch.int32)
+    call = torch.compile(model, backend="eager") if is_compiled else model
+    with torch.no_grad():
+        packed = call(input_ids=ids, cu_seq_lens_q=borders).last_hidden_state
+        alone = [model(input_ids=ids[:, a:b]).last_hidden_state for a, b in ((0, 18), (18, 48))]
+    torch.testing.assert_close(packed, torch.cat(alone, 1))
+
+
+@pytest.mark.parametrize("is_linearized", [False, True], ids=["lion", "linearized"])
+def test_a_graph_refuses_borders_that_differ_by_row(is_linearized):
+    sizes = {"vocab_size": 40, "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
+    model = LionModel(LionConfig(**sizes)).eval()
+    if is_linearized:
+        model = linearize(BertModel(BertConfig(**sizes, intermediate_size=24)), exact_length=0, window=2).eval()
+    torch.compiler.reset()
+    compiled = torch.compile(model, backend="eager")
+    ids = torch.randint(5, 40, (2, 9))
+    with torch.no_grad():
+        same = torch.tensor([0, 5, 9], dtype=torch.int32)
+        expected = model(input_ids=ids, cu_seq_lens_q=same).last_hidden_state
+        torch.testing.assert_close(compiled(input_ids=ids, cu_seq_lens_q=same).last_hidden_state, expected)
+        with pytest.raises(RuntimeError, match="In a graph, cu_seqlens must be the same in all rows"):
+            compiled(input_ids=ids, cu_seq_lens_q=torch.tensor([0, 5, 18], dtype=torch.int32))
