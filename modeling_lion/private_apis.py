@@ -111,6 +111,11 @@ def is_exporting() -> bool:
     return torch.compiler.is_exporting() if flag is None else flag
 
 
+def assert_in_graph(condition: Tensor, message: str) -> None:
+    """Raise a RuntimeError with this message when a graph runs, if `condition`, `()`, bool, is False."""
+    torch._assert_async(condition, message)
+
+
 def has_backward_hooks(module: nn.Module) -> bool:
     """Whether a module has backward hooks, such as those of opacus. torch has no public way to ask."""
     return bool(module._backward_hooks)

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from .attention.tracing import is_readable
-from .private_apis import version_of
+from .private_apis import assert_in_graph, version_of
 
 
 # A mask that is added to scores hides a token if its number is at most this.
@@ -341,7 +341,7 @@ def check_borders(cu_seqlens: Tensor, length: int, batch: int = 1, may_be_empty:
         )
     if not is_readable(cu_seqlens):
         if torch.compiler.is_compiling():  # a graph cannot concatenate the rows, as borders that differ need it
-            torch._assert_async(cu_seqlens[-1] == length, "In a graph, cu_seqlens must be the same in all rows.")
+            assert_in_graph(cu_seqlens[-1] == length, "In a graph, cu_seqlens must be the same in all rows.")
         return
     borders = cu_seqlens.tolist()
     rising = sorted(borders if may_be_empty else set(borders))
