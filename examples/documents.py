@@ -178,12 +178,14 @@ def without_repeats(
     seen: set[int] = set()
     left_out = Counter() if left_out is None else left_out
     for document in documents:
-        paragraphs = {hash(text) for text in split_paragraphs(document.text) if len(text) > 40}
         if len(document.text) < characters[0]:
             left_out["too short"] += 1
-        elif len(document.text) >= characters[1]:
+            continue
+        if len(document.text) >= characters[1]:
             left_out["too long"] += 1
-        elif 2 * len(paragraphs & seen) > len(paragraphs):
+            continue
+        paragraphs = {hash(text) for text in split_paragraphs(document.text) if len(text) > 40}
+        if 2 * len(paragraphs & seen) > len(paragraphs):
             left_out["in another one"] += 1
         else:
             seen |= paragraphs

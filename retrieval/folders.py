@@ -75,7 +75,10 @@ class Rules(NamedTuple):
         if not file.is_file():
             return []
         lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-        return [cls.of(folder, filter(cls.is_pattern, lines))]
+        try:
+            return [cls.of(folder, lines)]
+        except ValueError:
+            return [cls.of(folder, filter(cls.is_pattern, lines))]
 
     @classmethod
     def is_pattern(cls, line: str) -> bool:

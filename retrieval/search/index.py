@@ -116,6 +116,9 @@ class Index:
         """Return whether the file of the database is still the one that was opened."""
         return self.path is None or inode_or_none(self.path) == self.inode
 
+    def is_searched(self, file: bytes) -> bool:
+        return self.files is None or file in self.files
+
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """Changes are committed together, or rolled back if an error occurs."""
@@ -139,7 +142,7 @@ class Index:
         if version == self.version:
             return
         rows = self.database.execute("SELECT number, key, tokens, file FROM passages ORDER BY number")
-        rows = [row for *row, file in rows if self.files is None or file in self.files]
+        rows = [row for *row, file in rows if self.is_searched(file)]
         self.row_of = {number: row for row, (number, *_) in enumerate(rows)}
         self.keys = [key for _, key, _ in rows]
         vectors = dict(self.database.execute("SELECT key, vector FROM vectors"))
@@ -246,7 +249,7 @@ class Index:
     def faults(self) -> list[tuple[str, str]]:
         """Return the files that could not be read, and why."""
         rows = self.database.execute("SELECT file, fault FROM files WHERE fault IS NOT NULL ORDER BY file")
-        return [(os.fsdecode(file), fault) for file, fault in rows if self.files is None or file in self.files]
+        return [(os.fsdecode(file), fault) for file, fault in rows if self.is_searched(file)]
 
     def passages(self) -> tuple[int, int]:
         """Return how many passages the encoder has read, and how many there are."""
@@ -320,7 +323,7 @@ class Index:
         statement = "SELECT file, document, place, text, first FROM passages WHERE key = ? ORDER BY number"
         for score, n in zip(*map(Tensor.tolist, best), strict=True):
             for file, document, place, text, first in self.database.execute(statement, (keys[n],)):
-                if self.files is None or file in self.files:  # equal passages of other files have the same key
+                if self.is_searched(file):  # equal passages of other files have the same key
                     answers.append(Answer(score, document, place, text, first, first + len(text)))
         return answers[:top]
 
@@ -335,10 +338,8 @@ def state_or_none(file: str) -> list[int] | None:
 
 def inode_or_none(path: Path) -> int | None:
     """Return the number of a file, `None` if it is gone."""
-    try:
-        return path.stat().st_ino
-    except OSError:
-        return None
+    state = state_or_none(str(path))
+    return state and state[-1]
 
 
 def delete(path: Path) -> None:
