@@ -59,13 +59,16 @@ def with_tokens(forward: Callable) -> Callable:
         borders = given.get("cu_seq_lens_q")
         if borders is not None and inputs is not None:
             check_borders(borders, inputs.shape[1], len(inputs), may_be_empty=True)
-        if torch.compiler.is_compiling():
-            return forward(self, **given | packed_positions(self, names, given, inputs, borders))
         is_text = False
         if inputs is not None:  # whether the mask and the positions, if given, have the shapes of those of a text
             mask, positions, shape = given.get("attention_mask"), given.get("position_ids"), inputs.shape[:2]
             is_text = mask is None or isinstance(mask, Tensor) and mask.shape == shape
             is_text = is_text and (positions is None or positions.shape in (shape, (1, shape[1])))
+        if torch.compiler.is_compiling():
+            positions = packed_positions(self, names, given, inputs, borders)
+            if is_text and borders is None:
+                positions = rotary_positions(self, names, given, inputs)
+            return forward(self, **given | positions)
         if borders is None:
             borders = indexed_borders(given.get("seq_idx"))
         if borders is None and is_text and given.get("position_ids") is not None:
@@ -131,19 +134,20 @@ def packed_positions(
 
 def rotary_positions(model: PreTrainedModel, names: list[str], given: dict, inputs: Tensor) -> dict[str, Tensor]:
     """
-    `position_ids` that count real tokens only (SPEC §4), for long rows of models without a table of positions, if
-    padding stands before real tokens. Softmax of rotated queries and keys depends on differences of positions, a
-    feature map does not (SPEC §12). Nothing if the positions are given, or the mask cannot be read.
+    `position_ids` that count real tokens only (SPEC §4), for models without a table of positions. Softmax of rotated
+    queries and keys depends on differences of positions, a feature map does not (SPEC §12). Nothing if the positions
+    are given, and, outside of graphs, for rows of at most `lion_exact_length` and without padding before real tokens.
     """
     mask = given.get("attention_mask")
     has_table = model.config.lion_position_table is not None
     if has_table or "position_ids" not in names or given.get("position_ids") is not None or mask is None:
         return {}
-    if inputs.shape[1] <= model.config.lion_exact_length or not is_readable(mask):
-        return {}
     is_real = mask.bool()
-    if not bool((is_real[:, 1:] & ~is_real[:, :-1]).any()):
-        return {}
+    if not torch.compiler.is_compiling():  # a graph reads neither the length nor the mask
+        if inputs.shape[1] <= model.config.lion_exact_length or not is_readable(mask):
+            return {}
+        if not bool((is_real[:, 1:] & ~is_real[:, :-1]).any()):
+            return {}
     return {"position_ids": token_positions(Tokens(is_real), inputs)}
 
 

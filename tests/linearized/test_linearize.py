@@ -519,6 +519,11 @@ def test_compiled_for_every_length(equal):
         equal(hidden(fixed, ids[:, :12]), hidden(model, ids[:, :12]))
         for length in (11, 5, 12, 13, 25):
             equal(hidden(graph, ids[:, :length]), hidden(model, ids[:, :length]))
+        mask = torch.ones_like(ids)
+        mask[1, :7] = 0
+        padded = hidden(graph, ids, attention_mask=mask)
+        equal(padded[0], long[0])
+        equal(padded[1, 7:], hidden(model, ids[1:, 7:])[0], "padding in front")
 
 
 @pytest.mark.slow
@@ -534,6 +539,9 @@ def test_exported(equal):
     ).module()
     with torch.no_grad():
         equal(hidden(exported, ids, attention_mask=mask), hidden(model, ids))
+        in_front = mask.clone()
+        in_front[1, :7] = 0
+        equal(hidden(exported, ids, attention_mask=in_front)[1, 7:], hidden(model, ids[1:, 7:])[0], "padding in front")
         short = hidden(exported, ids[:, :11], attention_mask=mask[:, :11])
         model.config.lion_exact_length = 0
         equal(short, hidden(model, ids[:, :11]))
