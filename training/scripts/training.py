@@ -13,7 +13,6 @@ from torch.utils.data import DataLoader
 from transformers import EvalPrediction, PreTrainedConfig, Trainer, TrainingArguments, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import TrainerCallback, TrainerState
-from transformers.trainer_utils import has_length
 
 from modeling_lion.mixers.import_mixers import import_mixers
 
@@ -50,10 +49,10 @@ class EpochCallback(TrainerCallback):
     def __init__(self, epoch: torch.Tensor):
         self.epoch = epoch
 
-    def on_train_begin(self, args, state, control, train_dataloader, **kwargs):
-        # Without a length, as when streaming, the Trainer resumes in epoch 0, whatever `state.epoch` is.
-        done = int(state.epoch or 0) if has_length(train_dataloader) else 0
-        self.epoch.fill_(done - 1)
+    def on_train_begin(self, args, state, control, **kwargs):
+        # Without a length, as when streaming, the Trainer resumes in epoch 0 and skips what was read in all epochs. Behind
+        # the first one, it skips all of epoch 0 and reads epoch 1 from its beginning: that gets other masks than before.
+        self.epoch.fill_(int(state.epoch or 0) - 1)
 
     def on_epoch_begin(self, args, state, control, **kwargs):
         self.epoch.add_(1)
