@@ -50,8 +50,8 @@ class EpochCallback(TrainerCallback):
         self.epoch = epoch
 
     def on_train_begin(self, args, state, control, **kwargs):
-        # Without a length, as when streaming, the Trainer resumes in epoch 0 and skips what was read in all epochs. Behind
-        # the first one, it skips all of epoch 0 and reads epoch 1 from its beginning: that gets other masks than before.
+        # Without a length, as when streaming, the Trainer resumes in epoch 0 and skips as many batches as were read in
+        # all epochs. After the first one, it so reads epoch 1 from its beginning, which gets other masks than before.
         self.epoch.fill_(int(state.epoch or 0) - 1)
 
     def on_epoch_begin(self, args, state, control, **kwargs):
