@@ -20,9 +20,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from .bodies import Classify, CohereEmbed, OpenAIEmbeddings, Rerank, Search, TeiEmbed, TeiPredict
-from .engines import Engine
+from .engines import Engine, with_prompt
 from .error_format import ApiError, JsonResponse, handle_failure, handle_http_error
-from .loading import SCORES
 from .metrics import Measured
 from .request_guards import Guard
 from .searching import FolderSearch
@@ -185,8 +184,9 @@ class Routes:
         texts = [one if isinstance(one, str) else one.get("text") for one in given]
         if wrong := [n for n, text in enumerate(texts) if not isinstance(text, str)]:
             raise ApiError(422, f"`{field}` has no `text` at {wrong[0]}.", field)
-        logits, tokens = await self.service.compute(request, field, [(body.query, x) for x in texts], body.side)
-        scores = logits[:, 0] if body.raw_scores else SCORES[self.about.scores](logits)[:, 0]
+        (query,) = with_prompt(self.about.default_prompt, [body.query])
+        logits, tokens = await self.service.compute(request, field, [(query, x) for x in texts], body.side)
+        scores = (logits if body.raw_scores else self.about.scores(logits))[:, 0]
         best = np.argsort(-scores, kind="stable")[: body.top_n].tolist()
         if field == "texts":  # as TEI
             found = [{"index": n, "score": float(scores[n])} for n in best]
@@ -201,9 +201,9 @@ class Routes:
         # A text, a pair, or a list of such.
         is_one = isinstance(body.inputs, str) or body.inputs and isinstance(body.inputs[0], str)
         given = [body.inputs] if is_one else body.inputs
-        texts = [self.text_or_pair(one) for one in given]
+        texts = with_prompt(self.about.default_prompt, [self.text_or_pair(one) for one in given])
         logits, _ = await self.service.compute(request, "inputs", texts, body.side)
-        scores = logits if body.raw_scores else SCORES[self.about.scores](logits)
+        scores = logits if body.raw_scores else self.about.scores(logits)
         found = [
             [{"label": self.about.labels[n], "score": float(row[n])} for n in np.argsort(-row, kind="stable")]
             for row in scores
@@ -220,9 +220,10 @@ class Routes:
     async def classify(self, request: Request) -> Response:
         body = await Classify.read(request)
         self.check_model(body.model)
-        texts = [body.input] if isinstance(body.input, str) else body.input
+        given = [body.input] if isinstance(body.input, str) else body.input
+        texts = with_prompt(self.about.default_prompt, given)
         logits, tokens = await self.service.compute(request, "input", texts, body.side)
-        scores = np.ascontiguousarray(SCORES[self.about.scores](logits))
+        scores = np.ascontiguousarray(self.about.scores(logits))
         data = [
             {"index": n, "label": self.about.labels[row.argmax()], "probs": row, "num_classes": self.about.size}
             for n, row in enumerate(scores)
@@ -298,10 +299,6 @@ class Routes:
             return prompts[name]
         names = PROMPTS_OF_TYPES.get(input_type or "", ())
         return next((prompts[one] for one in names if one in prompts), self.about.default_prompt)
-
-
-def with_prompt(prompt: str, given: Sequence[str | list[int]]) -> list[str | list[int]]:
-    return [prompt + one if isinstance(one, str) and one.strip() else one for one in given]
 
 
 def in_base64(vectors: np.ndarray) -> list[str]:
