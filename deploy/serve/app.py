@@ -14,7 +14,6 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -23,7 +22,7 @@ from .bodies import Classify, CohereEmbed, OpenAIEmbeddings, Rerank, Search, Tei
 from .engines import Engine, with_prompt
 from .error_format import ApiError, JsonResponse, handle_failure, handle_http_error
 from .metrics import Measured
-from .request_guards import Guard
+from .request_guards import Guard, HostAndOrigin
 from .searching import FolderSearch
 from .service import Service
 from .settings import Settings
@@ -61,7 +60,7 @@ def make_app(
         settings: limits; by default those of `Settings`.
         aliases: other names that clients may use.
         api_key: must be sent as `Authorization: Bearer KEY`, except for `GET /` and `GET /health`; by default none.
-        cors_origins: origins whose pages may call the server; by default none.
+        cors_origins: origins whose pages may call the server, beside those of its own host; by default none.
         allowed_hosts: host names that requests may have; by default any.
         search: answers /search; by default nothing does.
     """
@@ -76,14 +75,15 @@ def make_app(
             search.close()
 
     table = routes.table()
-    middleware = [Middleware(Measured, metrics=service.metrics, routes={route.path for route in table})]
+    middleware = [
+        Middleware(Measured, metrics=service.metrics, routes={route.path for route in table}),
+        Middleware(HostAndOrigin, hosts=allowed_hosts, origins=cors_origins),
+    ]
     if cors_origins:
-        methods = ("GET", "POST")
+        # Other methods are answered as without CORS, with 405.
         middleware.append(
-            Middleware(CORSMiddleware, allow_origins=cors_origins, allow_methods=methods, allow_headers=["*"])
+            Middleware(CORSMiddleware, allow_origins=cors_origins, allow_methods=["*"], allow_headers=["*"])
         )
-    if allowed_hosts:
-        middleware.append(Middleware(TrustedHostMiddleware, allowed_hosts=allowed_hosts))
     middleware.append(Middleware(Guard, max_requests=service.settings.max_requests, key=api_key))
     handlers = {HTTPException: handle_http_error, Exception: handle_failure}
     app = Starlette(routes=table, middleware=middleware, exception_handlers=handlers, lifespan=lifespan)
@@ -149,12 +149,11 @@ class Routes:
         self.check_dimensions(body.output_dimension, "output_dimension")
         given = with_prompt(self.prompt(None, body.input_type), body.texts)
         vectors, tokens = await self.service.compute(request, "texts", given, body.side)
-        makers = {"float": np.ascontiguousarray, "base64": in_base64}
+        vectors, makers = unit(vectors), {"float": np.ascontiguousarray, "base64": in_base64}
         meta = {"api_version": {"version": "2"}, "billed_units": {"input_tokens": tokens}}
         answer = {"id": str(uuid.uuid4()), "response_type": "embeddings_by_type", "texts": body.texts, "meta": meta}
-        return JsonResponse(
-            answer | {"embeddings": {kind: makers[kind](unit(vectors)) for kind in body.embedding_types}}
-        )
+        kinds = dict.fromkeys(body.embedding_types)  # each once
+        return JsonResponse(answer | {"embeddings": {kind: makers[kind](vectors) for kind in kinds}})
 
     async def search(self, request: Request) -> Response:
         if self.folder is None:
