@@ -7,6 +7,7 @@ import subprocess
 import sys
 from copy import deepcopy
 
+import huggingface_hub
 import onnx
 import openvino
 import pytest
@@ -16,9 +17,11 @@ from delta_rule import delta_inputs, delta_rule, with_tensors
 from deploy_lion import ExportedModel, export_checkpoint
 from deploy_lion.cli import main
 from deploy_lion.export import compare_with_torch
+from deploy_lion.export import export_checkpoint as module
 from deploy_lion.export.compare_with_torch import compare, in_dtype_of, random_inputs
 from deploy_lion.export.export_checkpoint import quiet, write_onnx, write_openvino
 from hub_checkpoints import TEXTS, linear_checkpoint, linear_encoder, text_checkpoint
+from hub_in_memory import as_downloaded
 from hub_upload_lion.checkpoint import load_model
 from onnx import numpy_helper
 from sentence_checkpoints import sentence_checkpoint
@@ -314,6 +317,28 @@ def test_the_command_exports_an_encoder_of_sentence_transformers(tmp_path, capsy
         loaded.save(str(tmp_path / f"{to}-again"))
         again = SentenceTransformer(str(tmp_path / f"{to}-again"), backend=to, trust_remote_code=True, device="cpu")
         assert (again.encode(TEXTS) == loaded.encode(TEXTS)).all()
+
+
+def test_an_encoder_on_the_hub_keeps_its_modules(tmp_path, monkeypatch):
+    """As one in a folder, also at a revision."""
+    tokens = text_checkpoint(tmp_path / "lion", "LionModel")
+    options = {"prompts": {"query": "The lion: "}}
+    folder = sentence_checkpoint(tmp_path / "encoder", tokens, Pooling(32, "cls"), Dense(32, 8), **options)
+    files = {x.relative_to(folder).as_posix(): x.read_bytes() for x in folder.rglob("*") if x.is_file()}
+    as_downloaded(files, "me/encoder", tmp_path / "cache", revision="experiment")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    exported = []
+    monkeypatch.setattr(module, "write_onnx", lambda model, path, dtype: exported.append(type(model).__name__))
+    monkeypatch.setattr(module, "compare", lambda *args: [])
+    export_checkpoint(folder, tmp_path / "of folder")
+    export_checkpoint("me/encoder", tmp_path / "of hub", revision="experiment")
+    contents = [
+        {x.relative_to(out).as_posix(): x.read_bytes() for x in out.rglob("*") if x.is_file()}
+        | {"tokenizer_config.json": b"says whether it was loaded from a folder"}
+        for out in (tmp_path / "of folder", tmp_path / "of hub")
+    ]
+    assert contents[0] == contents[1] and {"modules.json", "2_Dense/model.safetensors"} <= contents[1].keys()
+    assert exported == ["LionModel"] * 2 and b"The lion: " in contents[1]["config_sentence_transformers.json"]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "bfloat16"])
