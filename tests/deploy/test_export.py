@@ -410,6 +410,27 @@ def test_a_graph_that_is_wrong_is_not_left_behind(tmp_path, capsys, monkeypatch)
     assert not (tmp_path / "out").exists()
 
 
+def test_a_graph_takes_other_dtypes_and_gives_tuples(tmp_path):
+    """As models do, which transformers and others call so."""
+    names = ["input_ids", "attention_mask"]
+    inputs = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.INT64, ["batch", "length"]) for name in names]
+    outputs = [onnx.helper.make_tensor_value_info("logits", onnx.TensorProto.FLOAT, ["batch", "length"])]
+    nodes = [
+        onnx.helper.make_node("Mul", names, ["product"]),
+        onnx.helper.make_node("Cast", ["product"], ["logits"], to=onnx.TensorProto.FLOAT),
+    ]
+    graph = onnx.helper.make_graph(nodes, "product", inputs, outputs)
+    opset = [onnx.helper.make_opsetid("", 18)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=10), tmp_path / "model.onnx")
+    LionConfig(**TINY).save_pretrained(tmp_path)
+    exported = ExportedModel(tmp_path, threads=1)
+    ids, mask = torch.tensor([[5, 6, 7], [8, 9, 0]]), torch.tensor([[1, 1, 1], [1, 1, 0]])
+    for ids_of, mask_of in ((ids, mask), (ids.int(), mask.bool()), (ids, mask.float()), (ids, mask.half())):
+        assert exported(ids_of, mask_of).logits.tolist() == [[5, 6, 7], [8, 9, 0]]
+    (logits,) = exported(ids, mask, return_dict=False)
+    assert logits.tolist() == [[5, 6, 7], [8, 9, 0]]
+
+
 def test_a_folder_without_a_graph_is_refused(tmp_path):
     LionConfig(**TINY).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="neither model.onnx nor openvino_model.xml .* make it with `lion export`"):
