@@ -6,6 +6,7 @@ takes any encoder, sentence encoder or classifier of texts, and its exported gra
 
 import argparse
 import json
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -128,8 +129,11 @@ class Subject:
 
 
 def difference(found: Tensor, expected: Tensor, scale: float) -> float:
-    """Return the largest difference relative to the largest number (at least `scale`); inf for NaN or other shapes."""
-    if found.shape != expected.shape or not found.isfinite().all():
+    """
+    Return the largest difference relative to the largest number (at least `scale`); inf for other shapes, or numbers
+    that are not finite in either.
+    """
+    if found.shape != expected.shape or not (found.isfinite().all() and expected.isfinite().all()):
         return float("inf")
     return float((found - expected).abs().max() / expected.abs().max().clamp(min=scale))
 
@@ -376,10 +380,16 @@ def run(args: argparse.Namespace) -> int:
     failed = [finding for finding in findings if finding.status == "fails"]
     if args.json:
         about = {"model": args.model, "graph": graph, "lengths": lengths, "holds": not failed}
-        print(json.dumps(about | {"checks": list(map(asdict, findings))}))
+        print(json.dumps(about | {"checks": list(map(fields_of, findings))}, allow_nan=False))
     else:
         print(f"{len(failed)} of {len(findings)} checks fail." if failed else "All checks hold.")
     return 1 if failed else 0
+
+
+def fields_of(finding: Finding) -> dict:
+    """Return the fields of a finding for JSON, which has no infinity and no NaN: `error` is then null."""
+    error = finding.error
+    return asdict(finding) | {"error": error if error is not None and math.isfinite(error) else None}
 
 
 def line_of(finding: Finding) -> str:

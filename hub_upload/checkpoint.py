@@ -5,7 +5,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -194,22 +194,31 @@ def copy_file(source: Path, target: Path) -> None:
 @contextmanager
 def new_folder(path: str | Path) -> Iterator[Path]:
     """
-    Yield a folder to write to. It is moved to `path` when the `with` block ends, and deleted if the block raises.
+    Yield a folder to write to. It becomes `path` when the `with` block ends, and is deleted if the block raises. A
+    `path` that is an empty folder stays the same folder, also behind a link, and gets the files.
 
     Raises:
         FileExistsError: if `path` is a file, or a folder that is not empty.
     """
-    path = Path(path).absolute()
-    if path.is_file() or path.is_dir() and any(path.iterdir()):
+    path = Path(path).resolve()
+    is_folder = path.is_dir()
+    if path.is_file() or is_folder and any(path.iterdir()):
         raise FileExistsError(f"{path} exists and is not empty: choose another output folder, or empty this one.")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as temporary:
+    # Beside `path` in its file system, where files can be moved. Inside of it if it exists: it may be a mount point.
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path if is_folder else path.parent) as temporary:
         folder = Path(temporary) / path.name
         folder.mkdir()
         yield folder
         for file in folder.rglob("*"):  # safetensors writes files that nobody else can read
             if file.is_file():
                 file.chmod(file.stat().st_mode | folder.stat().st_mode & 0o444)
-        if path.is_dir():
-            path.rmdir()
-        folder.rename(path)
+        if not is_folder:
+            folder.rename(path)
+            return
+        if list(path.iterdir()) != [Path(temporary)]:
+            raise FileExistsError(f"{path} has got other files in the meantime: choose another output folder.")
+        with ExitStack() as undo:
+            for file in list(folder.iterdir()):
+                undo.callback(file.rename(path / file.name).rename, file)
+            undo.pop_all()

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 import torch
 from huggingface_hub import snapshot_download
+from huggingface_hub.utils import filter_repo_objects
 from transformers.utils import cached_file
 
 from .checkpoint import copy_file
@@ -82,20 +83,24 @@ def read_modules(path: Path) -> list[dict]:
 
 
 @contextmanager
-def encoder_folder(source: str | Path) -> Iterator[Path | None]:
+def encoder_folder(source: str | Path, revision: str | None = None) -> Iterator[Path | None]:
     """
     Yield the folder of an encoder of sentence-transformers, or `None` if it is not one. From a Hub repository, all but
-    the weights of a model at its top is downloaded to a temporary folder: the model is loaded by its name.
+    the weights of a model at its top is copied to a temporary folder: the model is loaded by its name.
     """
-    if cached_file(source, MODULES, _raise_exceptions_for_missing_entries=False) is None:
+    if cached_file(source, MODULES, revision=revision, _raise_exceptions_for_missing_entries=False) is None:
         yield None
     elif Path(source).is_dir():
         yield Path(source)
     else:
         # Pickles of modules, in folders, are downloaded so that they are refused by their name.
         patterns = ["*.json", "*.txt", "*/*.model", "*/*.safetensors", "*/pytorch_model.bin"]
+        cached = Path(snapshot_download(str(source), revision=revision, allow_patterns=patterns))
+        names = [file.relative_to(cached).as_posix() for file in cached.rglob("*") if file.is_file()]
         with tempfile.TemporaryDirectory() as folder:  # has files; the cache has links
-            yield Path(snapshot_download(str(source), allow_patterns=patterns, local_dir=folder))
+            for name in filter_repo_objects(names, allow_patterns=patterns):
+                copy_file(cached / name, Path(folder) / name)
+            yield Path(folder)
 
 
 def model_of_encoder(folder: Path) -> tuple[str, str]:

@@ -29,15 +29,24 @@ PADDED_CHARACTERS = 16_000  # of texts that are computed together: more exceed a
 
 
 def load_encoder(
-    source: str | Path, *, base: str | None = None, trust_remote_code: bool = False, revision: str | None = None
+    source: str | Path,
+    *,
+    base: str | None = None,
+    trust_remote_code: bool = False,
+    revision: str | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    attn_implementation: str | None = None,
 ) -> "SentenceTransformer":
     """
-    Load an encoder of sentence-transformers for inference: in bfloat16 on a CPU that multiplies it, else in float32.
+    Load an encoder of sentence-transformers for inference.
 
     Args:
         source: a folder, a name on the Hub, or a folder with a PEFT adapter, which is merged into its base.
         base: the base model of an adapter; by default `base_of_adapter(source)`.
-        trust_remote_code, revision: as `SentenceTransformer` takes them.
+        trust_remote_code, revision, device: as `SentenceTransformer` takes them.
+        dtype: such as "float32"; by default bfloat16 on a CPU that multiplies it, else float32.
+        attn_implementation: such as "lion_local"; by default the model's own.
 
     Raises:
         FileNotFoundError: if `source` is neither a folder nor looks like a name on the Hub.
@@ -53,17 +62,20 @@ def load_encoder(
         ) from error
 
     # CPUs that multiply bfloat16 read twice as fast in it, and 99 % of the nearest neighbours are the same.
-    dtype = torch.bfloat16 if not torch.cuda.is_available() and has_fast_bfloat16() else torch.float32
-    options = {"trust_remote_code": trust_remote_code, "revision": revision}
+    default = "bfloat16" if not torch.cuda.is_available() and has_fast_bfloat16() else "float32"
+    chosen = getattr(torch, dtype or default)
     base = base or base_of_adapter(source)
-    options["model_kwargs"] = {"dtype": dtype if base is None else torch.float32}
-    encoder = as_long_as_saved(SentenceTransformer(str(base or source), **options))
+    model_options = {"dtype": chosen if base is None else torch.float32}
+    if attn_implementation is not None:
+        model_options["attn_implementation"] = attn_implementation
+    options = {"trust_remote_code": trust_remote_code, "revision": revision, "device": device}
+    encoder = as_long_as_saved(SentenceTransformer(str(base or source), **options, model_kwargs=model_options))
     check_words(encoder.tokenizer, base or source)
     if base is None:
         return encoder.eval()
-    encoder[0].model = merge_adapter(encoder[0].model, source, dtype)
+    encoder[0].model = merge_adapter(encoder[0].model, source, chosen)
     for module in list(encoder)[1:]:
-        module.to(dtype)
+        module.to(chosen)
     return encoder.eval()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 from hub_upload_lion.checkpoint import copy_file, find_checkpoint, load_model, load_preprocessor, new_folder
-from hub_upload_lion.sentence_modules import MODULES, encoder_class, read_modules, sentence_files
+from hub_upload_lion.sentence_modules import MODULES, encoder_class, encoder_folder, read_modules, sentence_files
 from hub_upload_lion.traits import CHUNK, traits_of
 from hub_upload_lion.verify import print_table
 from torch import Tensor
@@ -79,15 +79,13 @@ def export_checkpoint(
     if attn_implementation not in FORMS:
         raise ValueError(f"`attn_implementation` is {attn_implementation!r}; a graph has {', '.join(FORMS)}.")
     check_installed("export", ["onnx", "onnxscript", "onnxruntime", *["openvino"] * (to == "openvino")])
-    with new_folder(output_dir) as folder:
+    source = find_checkpoint(checkpoint) if Path(checkpoint).is_dir() else checkpoint
+    with new_folder(output_dir) as folder, encoder_folder(source, revision) as encoder:
         model = load_model(checkpoint, dtype=torch.float32, revision=revision)
         traits = traits_of(model)
         names = {form: name for name, form in traits.forms.items()}
-        source = Path(checkpoint)
-        if source.is_dir():
-            source = find_checkpoint(source)
         preprocessor = load_preprocessor(traits.modality, source, checkpoint, required=False, revision=revision)
-        if source.is_dir() and save_modules(source, folder) == "SentenceTransformer":
+        if encoder is not None and save_modules(encoder, folder) == "SentenceTransformer":
             model = model.base_model
             model.pooler = None  # sentence-transformers has its own
         check_exportable(model, attn_implementation)
@@ -123,15 +121,9 @@ def check_exportable(model: PreTrainedModel, attn_implementation: str) -> None:
         )
 
 
-def save_modules(source: Path, folder: Path) -> str | None:
-    """
-    Copy the files of sentence-transformers, with a first module that runs the graph. Returns the class of the encoder,
-    or `None` if the source is not an encoder of sentence-transformers.
-    """
-    names = sentence_files(source)
-    if not names:
-        return None
-    for name in names:
+def save_modules(source: Path, folder: Path) -> str:
+    """Copy the files of sentence-transformers, with a first module that runs the graph. Returns the class."""
+    for name in sentence_files(source):
         copy_file(source / name, folder / name)
     modules = read_modules(source / MODULES)
     for module in modules:

@@ -79,15 +79,15 @@ class ExportedModel(nn.Module):
         token_type_ids: Tensor | None = None,
         pixel_values: Tensor | None = None,
         return_dict: bool = True,
-    ) -> ModelOutput:
+    ) -> ModelOutput | tuple[Tensor, ...]:
         """
-        Run the graph.
+        Run the graph. Inputs of other dtypes are converted to the graph's, int64 and float32.
 
         Args:
-            input_ids: `(batch, length)`, int64.
-            attention_mask: `(batch, length)`, int64, 0 at padding; by default no token is padding.
-            token_type_ids: `(batch, length)`, int64; by default 0.
-            pixel_values: `(batch, channels, height, width)`, float32, for graphs of image models.
+            input_ids: `(batch, length)`.
+            attention_mask: `(batch, length)`, 0 at padding; by default no token is padding.
+            token_type_ids: `(batch, length)`; by default 0.
+            pixel_values: `(batch, channels, height, width)`, for graphs of image models.
             return_dict: `False` for a tuple.
 
         Returns:
@@ -104,13 +104,17 @@ class ExportedModel(nn.Module):
         missing = [name for name in self.input_names if given[name] is None]
         if missing:
             raise ValueError(f"{self.folder} takes {', '.join(self.input_names)}; give {', '.join(missing)}.")
-        inputs = {name: given[name].cpu() for name in self.input_names}
+        dtypes = {"pixel_values": torch.float32}
+        inputs = {name: given[name].to("cpu", dtypes.get(name, torch.int64)) for name in self.input_names}
         parts = self.parts(inputs.get("attention_mask"))
-        if not parts:
-            return ModelOutput(self.run(inputs))
+        outputs = ModelOutput(self.run_parts(inputs, parts) if parts else self.run(inputs))
+        return outputs.to_tuple() if return_dict is False else outputs
+
+    def run_parts(self, inputs: dict[str, Tensor], parts: list[tuple[Tensor, int, int]]) -> dict[str, Tensor]:
+        """Run the graph once for each of the `parts` of a batch, and put their outputs together."""
         found = [self.run({name: x[rows, begin:end] for name, x in inputs.items()}) for rows, begin, end in parts]
         batch, width = inputs["attention_mask"].shape
-        outputs = {}
+        outputs: dict[str, Tensor] = {}
         for name, first in found[0].items():
             is_of_tokens = first.dim() > 2 or name in ("start_logits", "end_logits")
             outputs[name] = first.new_zeros(batch, *([width, *first.shape[2:]] if is_of_tokens else first.shape[1:]))
@@ -119,7 +123,7 @@ class ExportedModel(nn.Module):
                     outputs[name][rows, begin:end] = part[name]
                 else:
                     outputs[name][rows] = part[name]
-        return ModelOutput(outputs)
+        return outputs
 
     def run(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Run the graph once."""

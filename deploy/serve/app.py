@@ -14,17 +14,15 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from .bodies import Classify, CohereEmbed, OpenAIEmbeddings, Rerank, Search, TeiEmbed, TeiPredict
-from .engines import Engine
+from .engines import Engine, with_prompt
 from .error_format import ApiError, JsonResponse, handle_failure, handle_http_error
-from .loading import SCORES
 from .metrics import Measured
-from .request_guards import Guard
+from .request_guards import Guard, HostAndOrigin
 from .searching import FolderSearch
 from .service import Service
 from .settings import Settings
@@ -62,7 +60,7 @@ def make_app(
         settings: limits; by default those of `Settings`.
         aliases: other names that clients may use.
         api_key: must be sent as `Authorization: Bearer KEY`, except for `GET /` and `GET /health`; by default none.
-        cors_origins: origins whose pages may call the server; by default none.
+        cors_origins: origins whose pages may call the server, beside those of its own host; by default none.
         allowed_hosts: host names that requests may have; by default any.
         search: answers /search; by default nothing does.
     """
@@ -77,14 +75,15 @@ def make_app(
             search.close()
 
     table = routes.table()
-    middleware = [Middleware(Measured, metrics=service.metrics, routes={route.path for route in table})]
+    middleware = [
+        Middleware(Measured, metrics=service.metrics, routes={route.path for route in table}),
+        Middleware(HostAndOrigin, hosts=allowed_hosts, origins=cors_origins),
+    ]
     if cors_origins:
-        methods = ("GET", "POST")
+        # Other methods are answered as without CORS, with 405.
         middleware.append(
-            Middleware(CORSMiddleware, allow_origins=cors_origins, allow_methods=methods, allow_headers=["*"])
+            Middleware(CORSMiddleware, allow_origins=cors_origins, allow_methods=["*"], allow_headers=["*"])
         )
-    if allowed_hosts:
-        middleware.append(Middleware(TrustedHostMiddleware, allowed_hosts=allowed_hosts))
     middleware.append(Middleware(Guard, max_requests=service.settings.max_requests, key=api_key))
     handlers = {HTTPException: handle_http_error, Exception: handle_failure}
     app = Starlette(routes=table, middleware=middleware, exception_handlers=handlers, lifespan=lifespan)
@@ -150,12 +149,11 @@ class Routes:
         self.check_dimensions(body.output_dimension, "output_dimension")
         given = with_prompt(self.prompt(None, body.input_type), body.texts)
         vectors, tokens = await self.service.compute(request, "texts", given, body.side)
-        makers = {"float": np.ascontiguousarray, "base64": in_base64}
+        vectors, makers = unit(vectors), {"float": np.ascontiguousarray, "base64": in_base64}
         meta = {"api_version": {"version": "2"}, "billed_units": {"input_tokens": tokens}}
         answer = {"id": str(uuid.uuid4()), "response_type": "embeddings_by_type", "texts": body.texts, "meta": meta}
-        return JsonResponse(
-            answer | {"embeddings": {kind: makers[kind](unit(vectors)) for kind in body.embedding_types}}
-        )
+        kinds = dict.fromkeys(body.embedding_types)  # each once
+        return JsonResponse(answer | {"embeddings": {kind: makers[kind](vectors) for kind in kinds}})
 
     async def search(self, request: Request) -> Response:
         if self.folder is None:
@@ -185,8 +183,9 @@ class Routes:
         texts = [one if isinstance(one, str) else one.get("text") for one in given]
         if wrong := [n for n, text in enumerate(texts) if not isinstance(text, str)]:
             raise ApiError(422, f"`{field}` has no `text` at {wrong[0]}.", field)
-        logits, tokens = await self.service.compute(request, field, [(body.query, x) for x in texts], body.side)
-        scores = logits[:, 0] if body.raw_scores else SCORES[self.about.scores](logits)[:, 0]
+        (query,) = with_prompt(self.about.default_prompt, [body.query])
+        logits, tokens = await self.service.compute(request, field, [(query, x) for x in texts], body.side)
+        scores = (logits if body.raw_scores else self.about.scores(logits))[:, 0]
         best = np.argsort(-scores, kind="stable")[: body.top_n].tolist()
         if field == "texts":  # as TEI
             found = [{"index": n, "score": float(scores[n])} for n in best]
@@ -201,9 +200,9 @@ class Routes:
         # A text, a pair, or a list of such.
         is_one = isinstance(body.inputs, str) or body.inputs and isinstance(body.inputs[0], str)
         given = [body.inputs] if is_one else body.inputs
-        texts = [self.text_or_pair(one) for one in given]
+        texts = with_prompt(self.about.default_prompt, [self.text_or_pair(one) for one in given])
         logits, _ = await self.service.compute(request, "inputs", texts, body.side)
-        scores = logits if body.raw_scores else SCORES[self.about.scores](logits)
+        scores = logits if body.raw_scores else self.about.scores(logits)
         found = [
             [{"label": self.about.labels[n], "score": float(row[n])} for n in np.argsort(-row, kind="stable")]
             for row in scores
@@ -220,9 +219,10 @@ class Routes:
     async def classify(self, request: Request) -> Response:
         body = await Classify.read(request)
         self.check_model(body.model)
-        texts = [body.input] if isinstance(body.input, str) else body.input
+        given = [body.input] if isinstance(body.input, str) else body.input
+        texts = with_prompt(self.about.default_prompt, given)
         logits, tokens = await self.service.compute(request, "input", texts, body.side)
-        scores = np.ascontiguousarray(SCORES[self.about.scores](logits))
+        scores = np.ascontiguousarray(self.about.scores(logits))
         data = [
             {"index": n, "label": self.about.labels[row.argmax()], "probs": row, "num_classes": self.about.size}
             for n, row in enumerate(scores)
@@ -298,10 +298,6 @@ class Routes:
             return prompts[name]
         names = PROMPTS_OF_TYPES.get(input_type or "", ())
         return next((prompts[one] for one in names if one in prompts), self.about.default_prompt)
-
-
-def with_prompt(prompt: str, given: Sequence[str | list[int]]) -> list[str | list[int]]:
-    return [prompt + one if isinstance(one, str) and one.strip() else one for one in given]
 
 
 def in_base64(vectors: np.ndarray) -> list[str]:

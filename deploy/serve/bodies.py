@@ -5,7 +5,7 @@ Bodies of requests, in the formats of OpenAI, text-embeddings-inference (TEI), v
 As in these servers, `null` means that a field is absent, and unknown fields are ignored.
 """
 
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from starlette.requests import Request
@@ -14,8 +14,14 @@ from .error_format import error_of_body
 from .request_guards import read_body
 
 
-Texts: TypeAlias = str | list[str]
-TextsOrIds: TypeAlias = str | list[str] | list[int] | list[list[int]]
+MOST_ITEMS = 2**17  # of a list
+QUERY_CHARACTERS = 2**13  # of a search, which reads its query in one step that nothing stops
+# The first wrong item ends the validation: an error for each of a million items would take minutes.
+LIST = Field(max_length=MOST_ITEMS, fail_fast=True)
+Strings: TypeAlias = Annotated[list[str], LIST]
+Ids: TypeAlias = Annotated[list[int], LIST]
+Texts: TypeAlias = str | Strings
+TextsOrIds: TypeAlias = str | Strings | Ids | Annotated[list[Ids], LIST]
 T = TypeVar("T", bound="Body")
 
 
@@ -70,10 +76,10 @@ class OpenAIEmbeddings(Truncating):
 class CohereEmbed(Body):
     """The body of /v2/embed, as in version 2 of Cohere's API. Texts that are too long are cut at their end."""
 
-    texts: list[str]
+    texts: Strings
     model: str | None = None
     input_type: str | None = None
-    embedding_types: list[Literal["float", "base64"]] = ["float"]
+    embedding_types: Annotated[list[Literal["float", "base64"]], LIST] = ["float"]
     output_dimension: int | None = None
     truncate: Literal["NONE", "START", "END"] = "END"
 
@@ -96,8 +102,8 @@ class Rerank(Truncating):
     """The body of /rerank and /v1/rerank: `texts` as in TEI, or `documents` as in Cohere, Jina and vLLM."""
 
     query: str
-    texts: list[str] | None = None
-    documents: list[str | dict[str, Any]] | None = None
+    texts: Strings | None = None
+    documents: Annotated[list[str | dict[str, Any]], LIST] | None = None
     model: str | None = None
     raw_scores: bool = False
     return_text: bool = False
@@ -108,14 +114,14 @@ class Rerank(Truncating):
 class Search(Body):
     """The body of /search."""
 
-    query: str
+    query: str = Field(max_length=QUERY_CHARACTERS)
     top: int = Field(5, ge=1, le=1000)
 
 
 class TeiPredict(Truncating):
     """The body of /predict: a text, a pair as a list, or a list of such lists with one or two texts each."""
 
-    inputs: str | list[str] | list[list[str]]
+    inputs: Texts | Annotated[list[Strings], LIST]
     raw_scores: bool = False
 
 

@@ -2,6 +2,7 @@
 """The command `lion serve`: serve a model over HTTP."""
 
 import argparse
+import ipaddress
 import math
 import os
 import socket
@@ -18,7 +19,6 @@ from .settings import Settings
 
 if TYPE_CHECKING:
     from .engines import Engine
-    from .searching import FolderSearch
 
 KEY = "LION_API_KEY"
 LIMITS = [x for x in fields(Settings) if x.metadata]
@@ -61,7 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--accept_token_ids", action="store_true", help="accept token ids instead of texts")
     parser.add_argument("--api_key", help=f"key that requests must send (default: ${KEY}, or none)")
     parser.add_argument("--cors_origins", nargs="+", default=[], help="origins of pages to allow (default: none)")
-    parser.add_argument("--allowed_hosts", nargs="+", default=[], help="host names to accept (default: any)")
+    parser.add_argument(
+        "--allowed_hosts",
+        nargs="+",
+        help="host names to accept (default: those of this machine if --host is local, else any)",
+    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -72,12 +76,14 @@ def run(args: argparse.Namespace) -> None:
             raise ValueError(f"--{name} is {value}: give a number above 0.")
     if args.model is None and args.search is None:
         raise ValueError("give a model to serve, or --search FOLDER.")
+    key = key_of(args.api_key)
     check_installed("serve", NEEDED)
     if args.search is not None:
         check_installed("search", ("platformdirs",))
         check_folder(args.search)
     args.model = args.model or default_model()
-    check_port(args.host, args.port)
+    address = check_port(args.host, args.port)
+    hosts = args.allowed_hosts or default_hosts(args.host, address)
     # Otherwise tokenizers start threads on all cores, with the priority of the first queue.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
@@ -90,11 +96,18 @@ def run(args: argparse.Namespace) -> None:
 
     if args.threads is not None:
         torch.set_num_threads(args.threads)
-    names = ("task", "max_input_tokens", "attn_implementation", "dtype", "device", "trust_remote_code")
-    engine = load_engine(args.model, **{name: getattr(args, name) for name in names})
+    if args.search is not None:
+        check_searchable(args.model)
+    options = {name: getattr(args, name) for name in ("attn_implementation", "dtype", "device", "trust_remote_code")}
+    engine = load_engine(args.model, task=args.task, max_input_tokens=args.max_input_tokens, **options)
     for note in engine.about.notes:
         print(note, flush=True)
-    search = None if args.search is None else search_of(args, engine.about.task)
+    search = None
+    if args.search is not None:
+        from .searching import FolderSearch
+
+        search = FolderSearch(args.model, args.search, **options)
+        search.prepare()
     workers = args.workers or default_workers(engine)
     settings = Settings(**{name: getattr(args, name) for name in (*limits, "accept_token_ids")}, workers=workers)
     name = args.name or (Path(args.model).resolve().name if Path(args.model).is_dir() else args.model)
@@ -103,13 +116,14 @@ def run(args: argparse.Namespace) -> None:
         name,
         settings,
         aliases=[args.model],
-        api_key=args.api_key or os.environ.get(KEY),
+        api_key=key,
         cors_origins=args.cors_origins,
-        allowed_hosts=args.allowed_hosts,
+        allowed_hosts=hosts,
         search=search,
     )
     most = f"{engine.about.max_input_tokens:,}"
-    print(f"{name} ({engine.about.task}, texts of up to {most} tokens): http://{args.host}:{args.port}", flush=True)
+    about = f"{engine.about.task}, texts of up to {most} tokens, {'no key' if key is None else 'with a key'}"
+    print(f"{name} ({about}): http://{args.host}:{args.port}", flush=True)
     uvicorn.run(
         app,
         host=args.host,
@@ -123,15 +137,15 @@ def run(args: argparse.Namespace) -> None:
     )
 
 
-def search_of(args: argparse.Namespace, task: str) -> "FolderSearch":
-    """Read the folder of --search. Raises a ValueError if the model is no encoder."""
-    if task != "embed":
-        raise ValueError(f"--search needs an encoder, and {args.model} is a model to {task}.")
-    from .searching import FolderSearch
+def check_searchable(model: str) -> None:
+    """Raise a ValueError if a folder or Hub repository has no encoder that a search can load."""
+    from .loading import Files
 
-    search = FolderSearch(args.model, args.search)
-    search.prepare()
-    return search
+    files = Files(model)
+    if files.is_exported:
+        raise ValueError(f"--search needs an encoder, and {model} is a graph: give the folder that was exported.")
+    if (task := files.task()) != "embed":
+        raise ValueError(f"--search needs an encoder, and {model} is a model to {task}.")
 
 
 def default_workers(engine: "Engine") -> int:
@@ -150,14 +164,33 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def check_port(host: str, port: int) -> None:
-    """Raise a ValueError if the server cannot listen there: uvicorn would say so only after the model is loaded."""
+def key_of(given: str | None) -> str | None:
+    """Return the key that requests must send, or `None`. Raises a ValueError if it is empty."""
+    key = os.environ.get(KEY) if given is None else given
+    if key is None or key.strip():
+        return None if key is None else key.strip()
+    raise ValueError(f"{KEY if given is None else '--api_key'} is empty: give a key, or leave it out for none.")
+
+
+def default_hosts(host: str, address: str) -> list[str]:
+    """Return the host names to accept at an address: none is any."""
+    names = list(dict.fromkeys(("localhost", "127.0.0.1", "::1", host)))
+    return names if ipaddress.ip_address(address).is_loopback else []
+
+
+def check_port(host: str, port: int) -> str:
+    """
+    Return the IP address of a host. Raises a ValueError if the server cannot listen there: uvicorn would say so only
+    after the model is loaded.
+    """
     try:
         if not 0 <= port < 2**16:  # getaddrinfo would take it modulo 2**16
             raise OverflowError("ports are 0 to 65535")
-        (family, kind, *_, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        (family, kind, *_, address), *_ = found
         with socket.socket(family, kind) as one:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             one.bind(address)
+            return address[0]
     except (OSError, OverflowError) as error:
         raise ValueError(f"--host {host} --port {port} cannot be used ({error}): give others.") from error

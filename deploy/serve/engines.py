@@ -2,14 +2,16 @@
 """Tokenize and compute texts of any lengths with an encoder or a cross-encoder of sentence-transformers."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import numpy as np
 import torch
 from retrieval_lion.encoders import groups_by_length
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from ..export.exported import ExportedModel
@@ -48,8 +50,9 @@ class Description:
         own_limit: the longest one that the model can read; `None` without a limit.
         size: the size of a vector, or the number of classes.
         labels: names of the classes.
-        scores: how logits become scores: "softmax", "sigmoid" or "none".
+        activation: the function that makes scores of logits.
         prompts: texts to put in front of inputs, by name.
+        default_prompt: the one that is taken without a name.
         notes: sentences for the person who starts the server.
     """
 
@@ -61,11 +64,28 @@ class Description:
     dtype: str
     model_type: str
     labels: list[str] = field(default_factory=list)
-    scores: str = "none"
+    activation: Callable[[Tensor], Tensor] = field(default_factory=nn.Identity)
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt: str = ""
     pooling: str | None = None
     notes: list[str] = field(default_factory=list)
+
+    def scores(self, logits: np.ndarray) -> np.ndarray:
+        return self.activation(torch.from_numpy(logits)).numpy()
+
+
+def with_prompt(prompt: str, inputs: Sequence[Input | list[int]]) -> list[Input | list[int]]:
+    """
+    Put a prompt in front of each text, or of the first text of each pair, as sentence-transformers does. Token ids and
+    texts without words stay.
+    """
+
+    def put(one):
+        if isinstance(one, tuple):
+            return put(one[0]), one[1]
+        return prompt + one if isinstance(one, str) and one.strip() else one
+
+    return list(map(put, inputs))
 
 
 class Engine:
@@ -99,8 +119,8 @@ class Engine:
         Args:
             side: "left" or "right" cuts texts that are too long at this end; `None` cuts nothing.
         """
-        if side is None:
-            return self.rows(inputs)
+        if side is None:  # a call of a tokenizer takes either texts or pairs
+            return [row for _, group in groupby(inputs, type) for row in self.rows(list(group))]
         return [self.shortened(one, side) for one in inputs]
 
     def shortened(self, one: Input, side: str) -> Row:
@@ -147,7 +167,8 @@ class Engine:
     @torch.inference_mode()
     def compute(self, rows: Sequence[Row], in_one: bool = False) -> list[np.ndarray]:
         """
-        Compute a vector `(size,)` for each row, float32: an embedding before any normalization, or logits.
+        Compute a vector `(size,)` for each row, float32: an embedding before any normalization, cut to the
+        `truncate_dim` of the encoder, or logits.
 
         Args:
             in_one: compute all rows in one batch, padded to the longest.
@@ -166,7 +187,8 @@ class Engine:
                     for module in self.modules:
                         features = module(features)
                     outputs = features[self.output].float().cpu().numpy()
-                    found |= dict(zip(group, outputs.reshape(len(group), -1), strict=True))
+                    outputs = outputs.reshape(len(group), -1)[:, : getattr(self.model, "truncate_dim", None)]
+                    found |= dict(zip(group, outputs, strict=True))
         except Exception:
             if self.is_cancelled:  # a cancelled runtime raises an error of its own
                 raise Dropped from None

@@ -55,7 +55,9 @@ class ApiError(HTTPException):
 
 def error_of_body(error: ValidationError) -> ApiError:
     """Return an error 400 for invalid JSON, else 422 for the first field that is wrong."""
-    problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    # Of a list that is too long, the first problem is that it is no single text.
+    problem = next((one for one in problems if one["type"] == "too_long"), problems[0])
     if problem["type"] == "json_invalid":
         reason = problem["msg"].removeprefix("Invalid JSON: ")
         return ApiError(400, f"The body is no JSON in UTF-8: {reason}.", code="invalid_json")

@@ -2,16 +2,14 @@
 """Find out which model a folder has, load it, and check that the server computes what sentence-transformers does."""
 
 import json
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from hub_upload_lion.sentence_modules import MODEL, MODULES, SETTINGS, read_modules
+from hub_upload_lion.sentence_modules import MODEL, MODULES, SETTINGS, TASKS, read_modules
 from retrieval_lion.encoders import NO_LIMIT, as_long_as_saved, merge_adapter, unit
 from retrieval_lion.sources import ADAPTER, base_of_adapter
-from scipy.special import expit, softmax
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -25,7 +23,7 @@ from modeling_lion.linearized.config import LinearizedConfig
 from modeling_lion.linearized.model_inputs import BUFFERED_POSITIONS, longest_text
 
 from ..export.exported import FILES, ExportedModel
-from .engines import Description, Engine
+from .engines import Description, Engine, with_prompt
 
 
 # The first module of an encoder from `lion export`. Version 0.2 wrote the second name.
@@ -57,7 +55,7 @@ def load_engine(
     Args:
         source: folder or Hub repository of a sentence encoder, a cross-encoder, a classifier or an encoder of
             transformers, of one of them as a graph (`lion export`), or of an adapter of PEFT.
-        task: "embed", "classify" or "rerank"; by default found from the files.
+        task: "embed", "classify" or "rerank"; by default found from the model.
         max_input_tokens: the longest text; by default the model's own limit, at most 32,768.
         attn_implementation: such as "lion_local"; by default the model's own.
         dtype: dtype of the weights, such as "bfloat16"; by default float32.
@@ -84,6 +82,8 @@ def load_engine(
     if files.is_exported:
         if attn_implementation or dtype:
             raise ValueError(f"{source} is a graph: --attn_implementation and --dtype are choices of `lion export`.")
+        if device not in (None, "cpu"):
+            raise ValueError(f"{source} is a graph, which runs on the CPU: leave --device {device} out.")
         options["device"] = "cpu"
     elif not any(map(files.has, ("config.json", ADAPTER, MODULES))):
         where = "" if Path(source).is_dir() else " on the Hub, or the Hub cannot be reached"
@@ -92,7 +92,9 @@ def load_engine(
             "the name of a Hub repository. checkpoints/lion-minilm-l6 is part of the repository, not of the package."
         )
     model = files.load(found, options | {"trust_remote_code": trust_remote_code}, model_options)
-    about = describe(model, files, task or found, max_input_tokens)
+    if task is None:
+        task = "rerank" if isinstance(model, CrossEncoder) and model.num_labels == 1 else found
+    about = describe(model, files, task, max_input_tokens)
     model.max_seq_length = about.max_input_tokens
     engine = Engine(model.eval(), about)
     compare(engine, TOLERANCE if engine.about.dtype == "float32" and not files.is_exported else ROUNDED)
@@ -126,11 +128,11 @@ class Files:
             raise ValueError(f"{path} is damaged ({error}): save the model again.") from error
 
     def task(self) -> str:
-        """Return the task of the model. Raises a ValueError if the server has no route for it."""
+        """Return "embed", or "classify" for all cross-encoders. Raises a ValueError if the server has no route."""
         if self.has(MODULES):
             kind = self.read(MODEL).get("model_type", "SentenceTransformer")
             if kind == "CrossEncoder":
-                return "rerank" if self.labels() == 1 else "classify"
+                return "classify"
             if kind != "SentenceTransformer":
                 raise ValueError(
                     f"{self.source} is a {kind}, whose answers have no route here: the server has "
@@ -148,17 +150,13 @@ class Files:
         name = (config.get("architectures") or [""])[0]
         suffix = name[name.find("For") :] if "For" in name else ""
         if suffix == "ForSequenceClassification":
-            return "rerank" if self.labels() == 1 else "classify"
+            return "classify"
         if suffix not in ("", "ForMaskedLM", "ForPreTraining"):
             raise ValueError(
                 f"{self.source} is a {name}: the server has encoders, ...ForSequenceClassification, and what "
                 "sentence-transformers saved."
             )
         return "embed"
-
-    def labels(self) -> int:
-        config = self.read("config.json")
-        return len(config["id2label"]) if config.get("id2label") else config.get("num_labels", 2)
 
     def load(self, task: str, options: dict, model_options: dict) -> SentenceTransformer | CrossEncoder:
         model_class = SentenceTransformer if task == "embed" else CrossEncoder
@@ -256,6 +254,11 @@ def describe(
             f"The first module of {files.source} is a {type(first).__name__}: the server has encoders that begin with "
             "a Transformer for texts."
         )
+    if "message" in first.modalities or first.transformer_task not in TASKS:
+        raise ValueError(
+            f"{files.source} has a chat template for its texts, or a causal language model (its `transformer_task` is "
+            f"{first.transformer_task!r}), and the server has neither: give an encoder or a cross-encoder."
+        )
     check_words(model.tokenizer, files.source)
     config = first.model.config
     own = own_limit(model)
@@ -269,6 +272,7 @@ def describe(
         vocab_size=config.vocab_size,
         dtype="float32" if isinstance(first.model, ExportedModel) else str(first.model.dtype).removeprefix("torch."),
         model_type=config.model_type,
+        default_prompt=model.prompts.get(model.default_prompt_name, ""),
     )
     if task == "embed":
         describe_encoder(about, model, files)
@@ -294,7 +298,6 @@ def describe_encoder(about: Description, model: SentenceTransformer, files: File
     pooling = next((module for module in model if isinstance(module, Pooling)), None)
     about.size = model.get_embedding_dimension()
     about.prompts = dict(model.prompts)
-    about.default_prompt = about.prompts.get(model.default_prompt_name, "")
     if pooling is not None:
         about.pooling = str(pooling.pooling_mode)
         if not pooling.include_prompt and any(about.prompts.values()):
@@ -304,18 +307,17 @@ def describe_encoder(about: Description, model: SentenceTransformer, files: File
 
 
 def describe_classes(about: Description, model: CrossEncoder, config) -> None:
-    about.labels = [str(config.id2label[n]) for n in range(config.num_labels)]
-    about.size = len(about.labels)
-    if about.task == "rerank":
-        if about.size != 1:
-            raise ValueError(f"--task rerank: the model has {about.size} classes, and a reranker has one.")
-        about.scores = "none" if isinstance(model.activation_fn, nn.Identity) else "sigmoid"
-        return
+    about.size = model.num_labels
+    about.labels = [str(config.id2label.get(n, f"LABEL_{n}")) for n in range(about.size)]
+    if about.task == "rerank" and about.size != 1:
+        raise ValueError(f"--task rerank: the model has {about.size} classes, and a reranker has one.")
     kind = getattr(config, "problem_type", None)
-    if kind == "regression":
-        about.scores = "none"
-    else:
-        about.scores = "sigmoid" if kind == "multi_label_classification" or about.size == 1 else "softmax"
+    # With several classes, Identity is the default of sentence-transformers, and any other function was chosen.
+    if about.task == "rerank" or about.size > 1 and not isinstance(model.activation_fn, nn.Identity):
+        about.activation = model.activation_fn
+    elif kind != "regression":
+        is_sigmoid = kind == "multi_label_classification" or about.size == 1
+        about.activation = torch.sigmoid if is_sigmoid else partial(torch.softmax, dim=-1)
 
 
 def compare(engine: Engine, tolerance: float) -> None:
@@ -331,41 +333,26 @@ def compare(engine: Engine, tolerance: float) -> None:
     if tried <= exact < 4 * tried:  # longer texts are computed in another way, which must not change short ones
         tried = exact + len(TEXTS[1].split())
     longest = " ".join(words[: min(about.max_input_tokens, tried)])
+    given = [*PAIRS, ("What?", longest)] if about.task == "rerank" else [*TEXTS, longest]
     if about.task == "embed":
-        inputs = [about.default_prompt + text for text in (*TEXTS, longest)]
-        alone = lambda n: model.encode((*TEXTS, longest)[n], show_progress_bar=False, normalize_embeddings=True)
+        alone = partial(model.encode, normalize_embeddings=True, show_progress_bar=False)
     else:
-        pairs = [*PAIRS, ("What?", longest)]
-        inputs = pairs if about.task == "rerank" else [*TEXTS, longest]
-        alone = lambda n: alone_logits(model, inputs[n])
-    expected = np.array([alone(n).reshape(-1) for n in range(len(inputs))])
+        alone = partial(model.predict, activation_fn=nn.Identity(), show_progress_bar=False)
+    expected = np.array([alone(one).reshape(-1) for one in given])
+    inputs = with_prompt(about.default_prompt, given)
     found = np.array(engine.compute(engine.tokenize(inputs, "right"), in_one=True))
     if about.task == "embed":
         found = unit(found)
-    if found.shape != expected.shape or not np.isfinite(found).all():
+    if not found.shape == expected.shape == (len(given), about.size) or not np.isfinite(found).all():
         raise ValueError(
-            f"The model gives {list(expected.shape)} numbers by itself, and {list(found.shape)} in the server, or "
-            "some that are not finite: it cannot be served correctly."
+            f"For {len(given)} texts, sentence-transformers gives {list(expected.shape)} numbers, and the server "
+            f"{list(found.shape)} of size {about.size}, or some that are not finite: the model cannot be served "
+            "correctly."
         )
     difference = float(abs(found - expected).max() / max(1.0, abs(expected).max()))
     if difference > tolerance:
         raise ValueError(
             f"Texts that are computed together differ by {difference:.2g} from the same texts one by one "
-            "(sentence-transformers): padding changes what this model computes, so it cannot be served correctly."
+            "(sentence-transformers): padding changes what this model computes, or it reads texts in its own way, so "
+            "it cannot be served correctly."
         )
-
-
-@torch.inference_mode()
-def alone_logits(model: CrossEncoder, one) -> np.ndarray:
-    tokens = model.tokenizer(*((one,) if isinstance(one, str) else one), truncation=True, return_tensors="pt")
-    features = {name: x.to(model.device) for name, x in tokens.items()}
-    for module in model:
-        features = module(features)
-    return features["scores"].float().cpu().numpy()
-
-
-SCORES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "softmax": partial(softmax, axis=-1),
-    "sigmoid": expit,
-    "none": lambda x: x,
-}

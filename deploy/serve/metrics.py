@@ -39,13 +39,16 @@ class Measured:
             await self.app(scope, receive, send)
             return
         begin, route = time.perf_counter(), scope["path"] if scope["path"] in self.routes else "other"
+        status = 500  # which Starlette sends after an exception, outside of this middleware
 
-        async def counted(message):
+        async def noted(message):
+            nonlocal status
             if message["type"] == "http.response.start":
-                self.metrics.requests.labels(route, message["status"]).inc()
+                status = message["status"]
             await send(message)
 
         try:
-            await self.app(scope, receive, counted)
+            await self.app(scope, receive, noted)
         finally:
+            self.metrics.requests.labels(route, status).inc()
             self.metrics.seconds.labels(route).observe(time.perf_counter() - begin)

@@ -1,8 +1,11 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Refuse too many requests at once, endless bodies, and requests without the key."""
+"""Refuse too many requests at once, endless bodies, and requests without the key, to other hosts or of other pages."""
 
 import asyncio
 import hmac
+import re
+from collections.abc import Collection
+from fnmatch import fnmatchcase
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
@@ -12,6 +15,41 @@ from .error_format import CLIENT_GONE, ApiError
 
 SECONDS_FOR_BODY = 30
 OPEN_ROUTES = ("/", "/health")  # for GET and HEAD of load balancers
+NAME_AND_PORT = re.compile(r"(\[[^\]]+\]|[^:]+)(:\d*)?")
+
+
+class HostAndOrigin:
+    """
+    Refuses requests to other host names, because any page can give a name of its own to this machine (DNS rebinding),
+    and, but for GET and HEAD, those of pages from other origins: browsers send a POST of text without asking.
+
+    Args:
+        hosts: the names, such as `"localhost"` or `"*.example.com"`; if empty, any.
+        origins: origins whose pages are answered beside those of the same host; `"*"` is any.
+    """
+
+    def __init__(self, app, hosts: Collection[str], origins: Collection[str]):
+        self.app, self.hosts, self.origins = app, [name.strip("[]").lower() for name in hosts], origins
+
+    async def __call__(self, scope, receive, send) -> None:
+        error = self.refusal(scope["method"], Headers(scope=scope)) if scope["type"] == "http" else None
+        await (self.app if error is None else error.response())(scope, receive, send)
+
+    def refusal(self, method: str, headers: Headers) -> ApiError | None:
+        host, origin = headers.get("host", "").lower(), headers.get("origin")
+        match = NAME_AND_PORT.fullmatch(host)
+        name = match[1].strip("[]") if match else ""
+        if self.hosts and not any(fnmatchcase(name, pattern) for pattern in self.hosts):
+            message = (
+                f"`Host` is {host!r}; this server has {', '.join(self.hosts)}: ask for one of these, or start the "
+                f"server with --allowed_hosts {name or 'NAME'}."
+            )
+            return ApiError(400, message, code="unknown_host")
+        is_own = origin is None or origin.partition("://")[2].lower() == host
+        if method not in ("GET", "HEAD") and not is_own and not {"*", origin} & set(self.origins):
+            message = f"`Origin` is {origin!r}, a page of another host: allow it with --cors_origins {origin}."
+            return ApiError(403, message, code="unknown_origin")
+        return None
 
 
 class Guard:
@@ -21,12 +59,12 @@ class Guard:
 
     Args:
         max_requests: how many requests are served at once.
-        key: by default none is needed.
+        key: not empty; by default none is needed.
     """
 
     def __init__(self, app, max_requests: int, key: str | None = None):
         self.app, self.max_requests, self.running = app, max_requests, 0
-        self.expected = f"Bearer {key}".encode() if key else b""
+        self.key = None if key is None else key.encode()
 
     async def __call__(self, scope, receive, send) -> None:
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD") and scope["path"] in OPEN_ROUTES:
@@ -41,8 +79,9 @@ class Guard:
                 self.running -= 1
 
     def refusal(self, headers: Headers) -> ApiError | None:
-        given = headers.get("authorization", "").encode("latin-1")
-        if self.expected and not hmac.compare_digest(given, self.expected):
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        is_right = scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode("latin-1"), self.key or b"")
+        if self.key is not None and not is_right:
             message = "The server has a key: send `Authorization: Bearer KEY`."
             return ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
         if self.running >= self.max_requests:

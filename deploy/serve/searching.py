@@ -19,7 +19,7 @@ class FolderSearch:
     The index of a folder, which `lion search` shares, and the thread that searches it: one query after the other.
 
     Args:
-        model: the encoder, as `load_encoder` takes it. It is loaded for the search alone.
+        model, options: the encoder, as `load_encoder` takes them. It is loaded for the search alone.
         folder: files that have changed are read anew by the next query.
         cache_dir: folder of the index; by default that of `lion search`.
 
@@ -27,9 +27,9 @@ class FolderSearch:
         FileNotFoundError: if there is no such folder.
     """
 
-    def __init__(self, model: str, folder: str, cache_dir: Path | None = None):
+    def __init__(self, model: str, folder: str, cache_dir: Path | None = None, **options):
         self.folder, self.cache_dir = str(check_folder(folder).resolve()), (cache_dir or default_cache()).resolve()
-        self.searcher = Searcher(str(Path(model).resolve()) if Path(model).is_dir() else model)
+        self.searcher = Searcher(str(Path(model).resolve()) if Path(model).is_dir() else model, **options)
         self.thread = ThreadPoolExecutor(1, "search")
 
     def request(self, query: str, top: int, seconds: float | None) -> dict:

@@ -5,6 +5,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from functools import cache
 
 import numpy as np
 from starlette.requests import Request
@@ -117,12 +118,13 @@ class Service:
         settings, about = self.settings, self.about
         if not 0 < len(given) <= settings.max_texts:
             raise ApiError(400, f"`{field}` has {len(given):,} texts; give 1 to {settings.max_texts:,}.", field)
+        is_blank = cache(lambda text: not text or text.isspace())  # the query of all pairs is looked at once
         for n, one in enumerate(given):
             if isinstance(one, list):
                 self.check_ids(field, n, one)
                 continue
             texts = (one,) if isinstance(one, str) else one
-            if not all(text.strip() for text in texts):
+            if any(map(is_blank, texts)):
                 raise ApiError(400, f"`{field}` is empty at {n}; give a text.", field)
             most = CHARACTERS_PER_TOKEN * about.max_input_tokens
             if side is None and (size := sum(map(len, texts))) > most:

@@ -81,11 +81,11 @@ class Searcher:
     Answers requests with one encoder, which the first request loads.
 
     Args:
-        model, base: as `load_encoder` takes them.
+        model, base, options: as `load_encoder` takes them.
     """
 
-    def __init__(self, model: str, base: str | None = None):
-        self.model, self.base, self.files = model, base, files_of_model(model, base)
+    def __init__(self, model: str, base: str | None = None, **options):
+        self.model, self.base, self.options, self.files = model, base, options, files_of_model(model, base)
         self.encoder: SentenceEncoder | None = None
         self.indexes: dict[Path, Index] = {}
 
@@ -145,7 +145,7 @@ class Searcher:
         name = hashlib.sha256(about.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         path = Path(request["cache_dir"]) / f"{name}.sqlite"
         if self.encoder is None:
-            self.encoder = load_encoder(self.model, base=self.base)
+            self.encoder = load_encoder(self.model, base=self.base, **self.options)
         if path not in self.indexes or not self.indexes[path].is_there():  # the cache may be deleted
             self.indexes[path] = Index(path, SentenceEncoder(self.encoder, in_pieces=True))
         return self.indexes[path]

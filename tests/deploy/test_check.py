@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from deploy_lion import cli
+from deploy_lion.check import difference
 from hub_checkpoints import text_checkpoint, text_tokenizer
 from sentence_checkpoints import sentence_checkpoint
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -75,6 +76,19 @@ def test_models_without_a_mistake(kind, tmp_path, capsys):
         assert cli.main(["check", str(folder)]) == 0
         said = capsys.readouterr().out
         assert "All checks hold." in said and "padded right               holds" in said
+
+
+def test_numbers_that_are_not_finite(tmp_path, capsys):
+    """Also where the text alone gives them, to which others are compared. JSON has no name for them."""
+    model = BertModel(BertConfig(**SIZES))
+    model.encoder.layer[0].output.dense.bias.data[0] = torch.nan
+    code = cli.main(["check", str(saved(tmp_path, model)), "--json", "--seconds", "3"])
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert code == 1 and not found["holds"]
+    (padded,) = (x for x in found["checks"] if x["check"] == "padded right")
+    assert padded["status"] == "fails" and padded["error"] is None and padded["smallest"]
+    ones, with_nan = torch.ones(3), torch.tensor([1, torch.nan, 1])
+    assert difference(ones, with_nan, 1e-6) == difference(with_nan, ones, 1e-6) == torch.inf
 
 
 def test_a_mask_that_is_dropped(tmp_path, capsys):

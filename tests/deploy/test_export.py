@@ -7,6 +7,7 @@ import subprocess
 import sys
 from copy import deepcopy
 
+import huggingface_hub
 import onnx
 import openvino
 import pytest
@@ -16,9 +17,11 @@ from delta_rule import delta_inputs, delta_rule, with_tensors
 from deploy_lion import ExportedModel, export_checkpoint
 from deploy_lion.cli import main
 from deploy_lion.export import compare_with_torch
+from deploy_lion.export import export_checkpoint as module
 from deploy_lion.export.compare_with_torch import compare, in_dtype_of, random_inputs
 from deploy_lion.export.export_checkpoint import quiet, write_onnx, write_openvino
 from hub_checkpoints import TEXTS, linear_checkpoint, linear_encoder, text_checkpoint
+from hub_in_memory import as_downloaded
 from hub_upload_lion.checkpoint import load_model
 from onnx import numpy_helper
 from sentence_checkpoints import sentence_checkpoint
@@ -316,6 +319,28 @@ def test_the_command_exports_an_encoder_of_sentence_transformers(tmp_path, capsy
         assert (again.encode(TEXTS) == loaded.encode(TEXTS)).all()
 
 
+def test_an_encoder_on_the_hub_keeps_its_modules(tmp_path, monkeypatch):
+    """As one in a folder, also at a revision."""
+    tokens = text_checkpoint(tmp_path / "lion", "LionModel")
+    options = {"prompts": {"query": "The lion: "}}
+    folder = sentence_checkpoint(tmp_path / "encoder", tokens, Pooling(32, "cls"), Dense(32, 8), **options)
+    files = {x.relative_to(folder).as_posix(): x.read_bytes() for x in folder.rglob("*") if x.is_file()}
+    as_downloaded(files, "me/encoder", tmp_path / "cache", revision="experiment")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    exported = []
+    monkeypatch.setattr(module, "write_onnx", lambda model, path, dtype: exported.append(type(model).__name__))
+    monkeypatch.setattr(module, "compare", lambda *args: [])
+    export_checkpoint(folder, tmp_path / "of folder")
+    export_checkpoint("me/encoder", tmp_path / "of hub", revision="experiment")
+    contents = [
+        {x.relative_to(out).as_posix(): x.read_bytes() for x in out.rglob("*") if x.is_file()}
+        | {"tokenizer_config.json": b"says whether it was loaded from a folder"}
+        for out in (tmp_path / "of folder", tmp_path / "of hub")
+    ]
+    assert contents[0] == contents[1] and {"modules.json", "2_Dense/model.safetensors"} <= contents[1].keys()
+    assert exported == ["LionModel"] * 2 and b"The lion: " in contents[1]["config_sentence_transformers.json"]
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "bfloat16"])
 def test_a_graph_that_is_off_by_more_than_rounding_is_refused(dtype, tmp_path, monkeypatch):
     """The error that a graph may have is that of torch in the same numbers, and no constant."""
@@ -383,6 +408,27 @@ def test_a_graph_that_is_wrong_is_not_left_behind(tmp_path, capsys, monkeypatch)
     assert main(["export", str(tmp_path / "model"), str(tmp_path / "out")]) == 1
     assert "The graph differs from the model by nan on 1 x 1" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_graph_takes_other_dtypes_and_gives_tuples(tmp_path):
+    """As models do, which transformers and others call so."""
+    names = ["input_ids", "attention_mask"]
+    inputs = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.INT64, ["batch", "length"]) for name in names]
+    outputs = [onnx.helper.make_tensor_value_info("logits", onnx.TensorProto.FLOAT, ["batch", "length"])]
+    nodes = [
+        onnx.helper.make_node("Mul", names, ["product"]),
+        onnx.helper.make_node("Cast", ["product"], ["logits"], to=onnx.TensorProto.FLOAT),
+    ]
+    graph = onnx.helper.make_graph(nodes, "product", inputs, outputs)
+    opset = [onnx.helper.make_opsetid("", 18)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=10), tmp_path / "model.onnx")
+    LionConfig(**TINY).save_pretrained(tmp_path)
+    exported = ExportedModel(tmp_path, threads=1)
+    ids, mask = torch.tensor([[5, 6, 7], [8, 9, 0]]), torch.tensor([[1, 1, 1], [1, 1, 0]])
+    for ids_of, mask_of in ((ids, mask), (ids.int(), mask.bool()), (ids, mask.float()), (ids, mask.half())):
+        assert exported(ids_of, mask_of).logits.tolist() == [[5, 6, 7], [8, 9, 0]]
+    (logits,) = exported(ids, mask, return_dict=False)
+    assert logits.tolist() == [[5, 6, 7], [8, 9, 0]]
 
 
 def test_a_folder_without_a_graph_is_refused(tmp_path):

@@ -3,14 +3,18 @@
 
 import base64
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from deploy_lion.serve import app as serve_app
+from deploy_lion.serve import bodies
 from deploy_lion.serve.app import make_app
 from deploy_lion.serve.engines import CHARACTERS_PER_TOKEN
 from deploy_lion.serve.loading import load_engine
 from deploy_lion.serve.settings import Settings
+from pydantic import ValidationError
 from sentence_transformers import SentenceTransformer
 from served import sentence_encoder
 from starlette.testclient import TestClient
@@ -121,6 +125,7 @@ def test_prompts(client, reference):
         ("/embed", {"inputs": []}, 400, "`inputs` has 0 texts; give 1 to 8"),
         ("/embed", {"inputs": ["a"] * 9}, 400, "`inputs` has 9 texts; give 1 to 8"),
         ("/embed", {"inputs": ["a", " "]}, 400, "`inputs` is empty at 1"),
+        ("/embed", {"inputs": [""] * (bodies.MOST_ITEMS + 1)}, 422, "`inputs`: List should have at most 131072 items"),
         ("/embed", {"inputs": 3}, 422, "`inputs`: Input should be a valid string"),
         ("/embed", {"inputs": None}, 422, "`inputs`: Field required"),
         ("/embed", {"input": "a"}, 422, "`inputs`: Field required"),
@@ -162,11 +167,42 @@ def test_bad_requests(client, route, body, status, message):
     assert f'status="{status}"' in client.get("/metrics").text
 
 
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (bodies.OpenAIEmbeddings, '"input": '),
+        (bodies.OpenAIEmbeddings, '"input": [[1], '),
+        (bodies.TeiEmbed, '"inputs": [[1], '),
+        (bodies.TeiPredict, '"inputs": [["a"], '),
+        (bodies.Classify, '"input": '),
+        (bodies.CohereEmbed, '"texts": '),
+        (bodies.CohereEmbed, '"texts": ["a"], "embedding_types": '),
+        (bodies.Rerank, '"query": "a", "texts": '),
+        (bodies.Rerank, '"query": "a", "documents": '),
+    ],
+)
+def test_the_first_wrong_item_ends_the_validation(body, field):
+    """pydantic would make an error for each of them, and for each kind of list."""
+    items = "[" + ", ".join(["3.5"] * 1000) + "]"
+    with pytest.raises(ValidationError) as error:
+        body.model_validate_json("{" + field + items + "]" * field.endswith(", ") + "}")
+    assert error.value.error_count() < 10
+
+
+def test_a_query_is_looked_at_once(engine):
+    """And not once for each text, which would take half a minute in which nothing else is answered."""
+    service, begin = make_app(engine, "lion").state.service, time.monotonic()
+    service.check("texts", [(" " * 4_000_000 + "lion", "a")] * 2000, "right")
+    assert time.monotonic() - begin < 5
+    service.close()
+
+
 def test_a_failure_of_the_server_is_explained(engine, monkeypatch):
     app = make_app(engine, "lion")
     with TestClient(app, raise_server_exceptions=False) as client:
         monkeypatch.setattr(type(app.state.service), "check", lambda *args: 1 / 0)
         answer = client.post("/embed", json={"inputs": "a"})
+        assert 'lion_requests_total{route="/embed",status="500"} 1.0' in client.get("/metrics").text
     assert answer.status_code == 500 and answer.json()["error"]["type"] == "server_error"
     assert "ZeroDivisionError" in answer.json()["error"]["message"]
 
@@ -231,6 +267,14 @@ def test_cohere_cuts_texts_at_one_end(end, client, engine):
         assert client.post("/v2/embed", json={"texts": [text]}).json()["embeddings"] == answer["embeddings"]
 
 
+def test_vectors_are_coded_once_for_cohere(client, monkeypatch):
+    coded, in_base64 = [], serve_app.in_base64
+    monkeypatch.setattr(serve_app, "in_base64", lambda vectors: coded.append(1) or in_base64(vectors))
+    body = {"texts": TEXTS[:1], "embedding_types": ["base64", "float", "base64"]}
+    found = client.post("/v2/embed", json=body).json()["embeddings"]
+    assert list(found) == ["base64", "float"] and coded == [1]
+
+
 def test_models_and_health(client):
     card = client.get("/v1/models").json()["data"][0]
     assert card["id"] == "lion" and client.get("/v1/models/lion").json() == card
@@ -248,19 +292,33 @@ def test_the_key(engine):
                 assert answer.status_code == 401 and answer.headers["WWW-Authenticate"] == "Bearer"
                 assert answer.json()["error"]["code"] == "invalid_api_key"
         assert client.get("/health").status_code == 200 and client.post("/", json={"inputs": "a"}).status_code == 401
-        headers = {"Authorization": "Bearer secret"}
-        assert client.post("/embed", json={"inputs": "a"}, headers=headers).status_code == 200
+        for scheme in ("Bearer", "bearer"):
+            headers = {"Authorization": f"{scheme} secret"}
+            assert client.post("/embed", json={"inputs": "a"}, headers=headers).status_code == 200
 
 
 def test_pages_of_other_origins_and_other_hosts(engine):
     page = {"Origin": "https://page.example", "Access-Control-Request-Method": "POST"}
-    with TestClient(make_app(engine, "lion")) as client:
+    own, text = {"Origin": "http://lion.example"}, {"Origin": "https://page.example", "Content-Type": "text/plain"}
+    ask = lambda client, headers: client.post("/embed", content='{"inputs": "a"}', headers=headers)
+    with TestClient(make_app(engine, "lion"), base_url="http://lion.example") as client:
         assert "access-control-allow-origin" not in client.options("/embed", headers=page).headers
         assert client.get("/health", headers={"Host": "anything"}).status_code == 200
-    options = {"cors_origins": ["https://page.example"], "allowed_hosts": ["lion.example"], "api_key": "secret"}
-    with TestClient(make_app(engine, "lion", **options), base_url="http://lion.example") as client:
+        assert client.get("/health", headers=page).status_code == ask(client, own).status_code == 200
+        answer = ask(client, text)  # which browsers send without asking first
+        assert answer.status_code == 403 and answer.json()["error"]["code"] == "unknown_origin"
+        assert "`Origin` is 'https://page.example'" in answer.text and "--cors_origins https://page.ex" in answer.text
+    options = {"cors_origins": ["https://page.example"], "allowed_hosts": ["lion.example", "*.lion.example", "::1"]}
+    with TestClient(make_app(engine, "lion", **options, api_key="secret"), base_url="http://lion.example") as client:
         answer = client.options("/embed", headers=page)
         assert answer.status_code == 200 and answer.headers["access-control-allow-origin"] == "https://page.example"
         other = client.options("/embed", headers=page | {"Origin": "https://other.example"})
         assert "access-control-allow-origin" not in other.headers
-        assert client.get("/health", headers={"Host": "other.example"}).status_code == 400
+        assert other.status_code == 403 and other.json()["error"]["type"] == "invalid_request_error"
+        for host in ("LION.example:80", "a.lion.example", "[::1]:8080"):
+            assert client.get("/health", headers={"Host": host}).status_code == 200
+        assert ask(client, text | {"Authorization": "Bearer secret"}).status_code == 200
+        for host in ("other.example", "lion.example.evil.example", "[::2]", "::1", ""):
+            answer = client.get("/health", headers={"Host": host})
+            assert answer.status_code == 400 and answer.json()["error"]["code"] == "unknown_host"
+        assert "--allowed_hosts other.example" in client.get("/health", headers={"Host": "other.example"}).text

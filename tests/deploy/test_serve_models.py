@@ -16,6 +16,8 @@ from hub_upload_lion.sentence_modules import MODULES
 from peft import LoraConfig, PeftModel, get_peft_model
 from sentence_checkpoints import sentence_checkpoint
 from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
+from sentence_transformers.base.modules import Dense
+from sentence_transformers.cross_encoder.modules import LogitScore
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, StaticEmbedding, Transformer
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 from starlette.testclient import TestClient
@@ -28,6 +30,8 @@ from transformers import (
     ModernBertConfig,
     ModernBertForSequenceClassification,
     ModernBertModel,
+    Qwen3Config,
+    Qwen3ForCausalLM,
     pipeline,
 )
 
@@ -91,6 +95,17 @@ def test_encoders(kind, tmp_path):
         reference.max_seq_length = 1000  # its table of positions has 64 and is read again
     expected = reference.encode(TEXTS, normalize_embeddings=True)
     np.testing.assert_allclose(embed(load_engine(folder), TEXTS), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("modules", [[], [Normalize()]], ids=["plain", "normalized"])
+def test_a_saved_truncate_dim(modules, tmp_path):
+    encoder = SentenceTransformer(
+        modules=[Transformer(str(plain_bert(tmp_path / "x"))), Pooling(32), *modules], device="cpu", truncate_dim=8
+    )
+    encoder.save(str(tmp_path / "encoder"))
+    expected = encoder.encode(TEXTS, normalize_embeddings=True)
+    assert expected.shape == (4, 8)
+    np.testing.assert_allclose(embed(load_engine(str(tmp_path / "encoder")), TEXTS), expected, atol=1e-5)
 
 
 def test_windows_in_linear_time(tmp_path):
@@ -252,6 +267,49 @@ def test_rerankers(name, reranker):
         assert client.post("/embed", json={"inputs": "a"}).status_code == 404
 
 
+def scores_of_reranker(engine):
+    with TestClient(make_app(engine, "model")) as client:
+        found = client.post("/rerank", json={"query": "The lion?", "texts": TEXTS}).json()
+    return [x["score"] for x in sorted(found, key=lambda x: x["index"])]
+
+
+def test_a_reranker_with_a_default_prompt_and_an_activation(reranker, tmp_path):
+    """As `CrossEncoder.predict` takes them from the files."""
+    options = {"prompts": {"q": "It hunts at night. "}, "default_prompt_name": "q", "activation_fn": torch.nn.Tanh()}
+    cross = CrossEncoder(str(reranker / "model"), device="cpu", **options)
+    cross.save_pretrained(str(tmp_path))
+    engine = load_engine(str(tmp_path))
+    np.testing.assert_allclose(scores_of_reranker(engine), cross.predict(PAIRS), atol=1e-5)
+    assert abs(cross.predict(PAIRS) - cross.predict(PAIRS, prompt="")).max() > 1e-3
+    with TestClient(make_app(load_engine(str(tmp_path), task="classify"), "model")) as client:
+        body = {"inputs": [PAIRS[0], [TEXTS[0]]], "raw_scores": True}
+        found = [row[0]["score"] for row in client.post("/predict", json=body).json()]
+        found += [row["probs"][0] for row in client.post("/classify", json={"input": TEXTS}).json()["data"]]
+    raw = {"activation_fn": torch.nn.Identity()}
+    expected = [cross.predict(x, **raw) for x in (PAIRS[0], TEXTS[0])]
+    expected += [cross.predict(x, activation_fn=torch.nn.Sigmoid()) for x in TEXTS]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_chosen_activation_of_several_classes(tmp_path):
+    text_checkpoint(tmp_path / "model", "LionForSequenceClassification", id2label=LABELS)
+    cross = CrossEncoder(str(tmp_path / "model"), device="cpu", activation_fn=torch.nn.Sigmoid())
+    cross.save_pretrained(str(tmp_path / "cross"))
+    with TestClient(make_app(load_engine(str(tmp_path / "cross")), "model")) as client:
+        (found,) = client.post("/classify", json={"input": TEXTS[0]}).json()["data"]
+    np.testing.assert_allclose(found["probs"], cross.predict(TEXTS[0]), atol=1e-5)
+
+
+def test_a_reranker_whose_score_is_a_layer_of_its_own(tmp_path):
+    """The configuration of its model has two labels by default."""
+    score = Dense(32, 1, activation_function=torch.nn.Identity(), module_output_name="scores")
+    cross = CrossEncoder(modules=[Transformer(str(plain_bert(tmp_path / "x"))), Pooling(32), score], device="cpu")
+    cross.save_pretrained(str(tmp_path / "cross"))
+    engine = load_engine(str(tmp_path / "cross"))
+    assert engine.about.task == "rerank" and engine.about.labels == ["LABEL_0"]
+    np.testing.assert_allclose(scores_of_reranker(engine), cross.predict(PAIRS), atol=1e-5)
+
+
 def test_one_class_may_be_a_classifier(reranker):
     with TestClient(make_app(load_engine(str(reranker / "model"), task="classify"), "model")) as client:
         (found,) = client.post("/predict", json={"inputs": TEXTS[0]}).json()
@@ -325,7 +383,7 @@ def test_a_graph_of_a_reranker(tmp_path):
     reranker.save_pretrained(str(tmp_path / "cross"))
     export_checkpoint(tmp_path / "cross", tmp_path / "graph", "onnx", lengths=(16,))
     engine = load_engine(str(tmp_path / "graph"))
-    assert engine.about.scores == "none" and engine.model.prompts["query"] == "The lion: "
+    assert isinstance(engine.about.activation, torch.nn.Identity) and engine.model.prompts["query"] == "The lion: "
     np.testing.assert_allclose(engine.model.predict(PAIRS), reranker.predict(PAIRS), atol=1e-4)
 
 
@@ -378,6 +436,36 @@ def test_what_cannot_be_served_is_refused(tmp_path, monkeypatch):
     adapter.mkdir()
     (adapter / "adapter_config.json").write_text(json.dumps({"task_type": "CAUSAL_LM"}))
     refuse(adapter, "adapter for `task_type` 'CAUSAL_LM'")
+
+
+@pytest.mark.parametrize(
+    "template", [None, "{% for m in messages %}lion {{ m['role'] }}: {{ m['content'] }}{% endfor %}"]
+)
+def test_causal_rerankers_are_refused(template, tmp_path):
+    """Their words would be read without the template, and the scores are of another head."""
+    sizes = {name: x for name, x in SMALL.items() if name != "num_hidden_layers"}
+    config = Qwen3Config(**sizes, num_hidden_layers=1, num_key_value_heads=2, head_dim=16)
+    saved(Qwen3ForCausalLM(config), tmp_path / "x")
+    tokenizer = text_tokenizer()
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(tmp_path / "x")
+    model = Transformer(str(tmp_path / "x"), transformer_task="text-generation")
+    CrossEncoder(modules=[model, LogitScore(5, 6)], device="cpu").save_pretrained(str(tmp_path / "cross"))
+    refuse(tmp_path / "cross", "chat template for its texts, or a causal language model")
+
+
+def test_pairs_that_are_read_in_another_way_are_refused(reranker, tmp_path):
+    """The server is compared with `CrossEncoder.predict`, not with its own tokens."""
+    settings = {"text": {"add_special_tokens": False}}
+    options = {"transformer_task": "sequence-classification", "processing_kwargs": settings}
+    model = Transformer(str(reranker / "model"), **options)
+    CrossEncoder(modules=[model], device="cpu").save_pretrained(str(tmp_path))
+    refuse(tmp_path, "from the same texts one by one")
+
+
+def test_a_wrong_number_of_scores_is_refused(reranker, monkeypatch):
+    monkeypatch.setattr(CrossEncoder, "num_labels", 2)
+    refuse(reranker / "cross", "cannot be served correctly")
 
 
 def test_padding_that_changes_vectors_is_refused(tmp_path, monkeypatch):

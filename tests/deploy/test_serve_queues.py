@@ -428,3 +428,42 @@ def test_a_port_that_cannot_be_used_is_refused_before_the_model_is_loaded(capsys
         for port in (other.getsockname()[1], 99_999):
             assert main(["serve", "folder", "--port", str(port)]) == 1
             assert f"--host 127.0.0.1 --port {port} cannot be used" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "hosts", "others"),
+    [
+        ([], ["localhost:8080", "127.0.0.1:80", "[::1]:8080"], ["evil.example", "localhost.evil.example"]),
+        (["--host", "127.0.0.2"], ["127.0.0.2:8080", "localhost"], ["127.0.0.3"]),
+        (["--allowed_hosts", "lion.example"], ["lion.example"], ["localhost"]),
+        (["--host", "0.0.0.0"], ["localhost", "lion.example"], []),
+        (["--host", ""], ["localhost", "lion.example"], []),
+    ],
+)
+def test_hosts_and_the_key_of_the_command(options, hosts, others, monkeypatch, capsys):
+    """A server for this machine answers to names of this machine: any page can give its own name to it."""
+
+    def serve(app, **options):
+        with TestClient(app) as client:
+            for key in (None, "secret"):
+                headers = {"Authorization": f"Bearer {key}"}
+                for host in hosts:
+                    answer = client.get("/info", headers=headers | {"Host": host})
+                    assert answer.status_code == (401 if key is None else 200)
+                for host in others:
+                    assert client.get("/info", headers=headers | {"Host": host}).status_code == 400
+
+    main = import_module("deploy_lion.cli").main
+    monkeypatch.setattr("uvicorn.run", serve)
+    monkeypatch.setattr("deploy_lion.serve.loading.load_engine", lambda *args, **options: Slow())
+    monkeypatch.setenv("LION_API_KEY", "secret\n")
+    assert main(["serve", "folder", "--port", "0", "--workers", "1", *options]) == 0
+    assert "with a key)" in capsys.readouterr().out
+
+
+def test_an_empty_key_is_refused(monkeypatch, capsys):
+    """It would be none."""
+    main = import_module("deploy_lion.cli").main
+    assert main(["serve", "folder", "--api_key", ""]) == 1 and "--api_key is empty" in capsys.readouterr().err
+    monkeypatch.setenv("LION_API_KEY", " ")
+    assert main(["serve", "folder"]) == 1 and "LION_API_KEY is empty" in capsys.readouterr().err

@@ -7,6 +7,7 @@ import time
 from importlib import import_module
 
 import pytest
+import torch
 from deploy_lion import cli
 from deploy_lion.serve.app import make_app
 from deploy_lion.serve.loading import load_engine
@@ -47,6 +48,7 @@ def test_search_has_the_answers_of_lion_search(tmp_path, notes, capsys):
         for body, status, message in (
             ({"query": " "}, 400, "`query` is empty"),
             ({"query": "a", "top": 0}, 422, "`top`"),
+            ({"query": "lion " * 1700}, 422, "`query`: String should have at most 8192 characters"),
             ({}, 422, "`query`: Field required"),
         ):
             error = client.post("/search", json=body)
@@ -76,12 +78,37 @@ def test_a_search_ends_when_nobody_waits(tmp_path, notes):
         assert ended.wait(30) and 0 < seconds[0] < 0.5
 
 
+def test_the_search_loads_its_encoder_as_the_options_say(tmp_path, notes, monkeypatch):
+    encoders = []
+
+    def serve(app, **options):
+        with TestClient(app, base_url="http://localhost") as client:
+            assert client.post("/search", json={"query": "lion"}).status_code == 200
+
+    def make(*args, search, **options):
+        encoders.append(search.searcher.encoder)
+        return make_app(*args, search=search, **options)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("uvicorn.run", serve)
+    monkeypatch.setattr("deploy_lion.serve.app.make_app", make)
+    options = ["--dtype", "float16", "--attn_implementation", "chunk", "--device", "cpu", "--port", "0"]
+    assert cli.main(["serve", str(sentence_encoder(tmp_path)), "--search", str(notes), *options]) == 0
+    (encoder,) = encoders
+    assert encoder.dtype == torch.float16 and encoder.device.type == "cpu"
+    assert encoder[0].model.config._attn_implementation == "chunk"
+
+
 def test_what_cannot_be_searched_is_refused(tmp_path, notes, capsys):
     classifier = str(text_checkpoint(tmp_path / "classifier", "LionForSequenceClassification", num_labels=3))
+    (tmp_path / "graph").mkdir()
+    (tmp_path / "graph" / "model.onnx").touch()
     for arguments, message in (
         ([], "give a model to serve, or --search FOLDER"),
         ([classifier, "--search", str(tmp_path / "gone")], "gone"),
         ([classifier, "--search", str(notes)], "--search needs an encoder, and"),
+        ([str(tmp_path / "graph"), "--search", str(notes)], "graph is a graph: give the folder that was exported"),
+        ([str(tmp_path / "graph"), "--device", "meta"], "which runs on the CPU: leave --device meta out"),
     ):
         assert cli.main(["serve", *arguments, "--port", "0"]) == 1
         assert message in capsys.readouterr().err

@@ -8,12 +8,15 @@ head and dense matrices; nothing of the package is used for it.
 
 import argparse
 import math
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from deploy_lion.cli import main
 from hub_upload_lion import convert_original_state_dict, infer_config
+from hub_upload_lion.checkpoint import new_folder
 from hub_upload_lion.convert import convert_checkpoint as convert
 from hub_upload_lion.convert.original import load_checkpoint, model_class
 from PIL import Image
@@ -495,3 +498,47 @@ def test_command_refuses_a_folder_that_is_not_empty(tmp_path):
     (tmp_path / "model" / "mine.txt").unlink()
     run_command(tmp_path / "published.pt", tmp_path / "model", "--task", "mlm")
     assert LionForMaskedLM.from_pretrained(tmp_path / "model").config.mixer_type == "decay"
+
+
+def test_an_empty_output_folder_stays_the_same_folder(tmp_path, monkeypatch):
+    """A mount point cannot be removed, a link may lead elsewhere, and "." is somebody's working directory."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    (tmp_path / "to new").symlink_to(tmp_path / "new")
+    before = (tmp_path / "disk").stat().st_ino
+    monkeypatch.chdir(tmp_path / "disk")
+    for name in (tmp_path / "link", ".", tmp_path / "to new"):
+        with new_folder(name) as folder:
+            (folder / "sub").mkdir()
+            (folder / "sub" / "file").write_text("1")
+        found = Path(name).resolve()
+        assert (found / "sub" / "file").read_text() == "1" and [x.name for x in found.iterdir()] == ["sub"]
+        shutil.rmtree(found / "sub")
+    assert Path.cwd().stat().st_ino == before and (tmp_path / "link").is_symlink()
+
+
+def test_an_output_folder_is_empty_after_a_failure(tmp_path, monkeypatch):
+    def write(then):
+        with new_folder(tmp_path) as folder:
+            for name in ("a", "b"):
+                (folder / name).write_text("1")
+            then()
+
+    with pytest.raises(ZeroDivisionError):
+        write(lambda: 1 / 0)
+    assert not any(tmp_path.iterdir())
+    rename, moved = Path.rename, []
+
+    def fails_once(self, target):
+        moved.append(target)
+        if len(moved) == 2:
+            raise OSError("No space left on device")
+        return rename(self, target)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(Path, "rename", fails_once)
+        write(lambda: None)
+    assert not any(tmp_path.iterdir())
+    with pytest.raises(FileExistsError, match="got other files in the meantime"):
+        write((tmp_path / "mine").touch)
+    assert [x.name for x in tmp_path.iterdir()] == ["mine"]

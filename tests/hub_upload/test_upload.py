@@ -167,12 +167,9 @@ def test_an_encoder_on_the_hub_becomes_a_lion(tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     asked = []
 
-    def snapshot_download(repo_id, allow_patterns, local_dir):
+    def snapshot_download(repo_id, revision, allow_patterns):
         asked.extend(huggingface_hub.utils.filter_repo_objects(files, allow_patterns=allow_patterns))
-        for name in asked:
-            (Path(local_dir) / name).parent.mkdir(exist_ok=True)
-            (Path(local_dir) / name).write_bytes(files[name])
-        return local_dir
+        return huggingface_hub.snapshot_download(repo_id, revision=revision)
 
     monkeypatch.setattr("hub_upload_lion.sentence_modules.snapshot_download", snapshot_download)
     assert main(["convert", "me/encoder", str(tmp_path / "lion")]) == 0
