@@ -19,6 +19,7 @@ from ..traits import traits_of
 from .model_card import auto_class_of, pipeline_of
 
 
+MOST_SECONDS = 600  # of a process: a large model on a busy machine takes minutes
 HIDDEN = (
     "configuration_lion",
     "deploy_lion",
@@ -127,20 +128,27 @@ def run_in_clean_process(answer: Callable[[dict], dict], request: dict, name: st
     return its answer. Request (with `num_threads`) and answer hold tensors and plain values.
 
     Raises:
-        ValueError: if the process fails. The message says that `name` does not load.
+        ValueError: if the process fails, or takes more than `MOST_SECONDS`. The message says that `name` does not load.
     """
     with tempfile.TemporaryDirectory(prefix="lion-clean-") as folder:
         torch.save(request, Path(folder) / "request.pt")
         # Its caches are empty: nothing may come from an earlier download or run.
         caches = {"HF_HOME": f"{folder}/home", "HF_MODULES_CACHE": f"{folder}/modules"}
-        process = subprocess.run(
-            [sys.executable, "-c", CODE.format(hidden=HIDDEN, source=inspect.getsource(answer), name=answer.__name__)],
-            capture_output=True,
-            text=True,
-            cwd=folder,
-            env=os.environ | caches | {"PYTHONPATH": "", "HF_HUB_OFFLINE": "1"},
-            timeout=600,
-        )
+        code = CODE.format(hidden=HIDDEN, source=inspect.getsource(answer), name=answer.__name__)
+        try:
+            process = subprocess.run(
+                [sys.executable, "-c", code],
+                capture_output=True,
+                text=True,
+                cwd=folder,
+                env=os.environ | caches | {"PYTHONPATH": "", "HF_HUB_OFFLINE": "1"},
+                timeout=MOST_SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            raise ValueError(
+                f"{name} was not loaded in {MOST_SECONDS} seconds by a process without this package: try again when "
+                "the machine is less busy."
+            ) from None
         if process.returncode:
             raise ValueError(
                 f"{name} does not load in a process without this package. It ended with:\n{process.stderr[-3000:]}"

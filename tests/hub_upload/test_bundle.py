@@ -12,6 +12,7 @@ from deploy_lion.cli import main
 from hub_checkpoints import TEXTS, image_checkpoint, linear_checkpoint, text_checkpoint, text_tokenizer
 from hub_upload_lion import create_bundle, load_in_clean_process
 from hub_upload_lion.checkpoint import load_model
+from hub_upload_lion.publish import clean_process
 from hub_upload_lion.publish.bundle import is_bundle, open_bundle
 from hub_upload_lion.publish.refusals import find_refusals
 from safetensors.torch import load_file, save_file
@@ -309,3 +310,9 @@ def test_the_tokenizer_class_itself_is_saved_with_its_code(tmp_path):
     text_tokenizer().save_pretrained(tmp_path)
     assert "class LionTokenizer(" in (tmp_path / "configuration_lion.py").read_text()
     assert isinstance(AutoTokenizer.from_pretrained(tmp_path), LionTokenizer)
+
+
+def test_a_clean_process_that_takes_too_long_is_named(monkeypatch):
+    monkeypatch.setattr(clean_process, "MOST_SECONDS", 0.01)
+    with pytest.raises(ValueError, match=r"my-model was not loaded in 0\.01 seconds"):
+        clean_process.run_in_clean_process(clean_process.answer_request, {"num_threads": 1}, "my-model")
