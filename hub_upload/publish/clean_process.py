@@ -128,7 +128,7 @@ def run_in_clean_process(answer: Callable[[dict], dict], request: dict, name: st
     return its answer. Request (with `num_threads`) and answer hold tensors and plain values.
 
     Raises:
-        ValueError: if the process fails, or takes more than `MOST_SECONDS`. The message says that `name` does not load.
+        ValueError: if the process fails, so that `name` does not load, or takes more than `MOST_SECONDS`.
     """
     with tempfile.TemporaryDirectory(prefix="lion-clean-") as folder:
         torch.save(request, Path(folder) / "request.pt")
