@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from sentence_checkpoints import sentence_checkpoint
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize
+from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import AutoModel, AutoTokenizer
 
 from modeling_lion import encode_passages
@@ -229,6 +230,17 @@ def test_scores_are_ranks(passages):
     found = passages.ndcg(scores, torch.tensor([0, 1, 2]))
     torch.testing.assert_close(found, torch.tensor([1.0, 1 / np.log2(3), 0.5], dtype=torch.float64))
     assert passages.ndcg(torch.ones(1, 11), torch.tensor([0])) == 0
+
+
+@pytest.mark.parametrize("reading", ["pieces", "one pass"])
+def test_an_encoder_on_a_gpu_is_scored(passages, start, file, monkeypatch, reading):
+    """Without a GPU: vectors have its device and no numbers."""
+    documents, queries = passages.take_queries(passages.read_documents(file), random.Random(0), 1.0)
+    vectors = lambda model, rows, *args: torch.empty(sum(len(row.spans) for row in rows), 32, device="cuda")
+    monkeypatch.setattr(passages, "encode_rows", vectors)
+    with FakeTensorMode():
+        found = passages.score_queries(None, AutoTokenizer.from_pretrained(start), documents, queries, reading)
+    assert {(x.device.type, len(x)) for x in found.values()} == {("cpu", len(queries))}
 
 
 # Training

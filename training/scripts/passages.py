@@ -276,7 +276,7 @@ def score_queries(
         reading: one of `READINGS`.
     """
     rows = make_rows(tokenizer, documents, reading, LONGEST_DOCUMENT)
-    vectors = encode_rows(model, rows, tokenizer.pad_token_id)
+    vectors = encode_rows(model, rows, tokenizer.pad_token_id).cpu()
     owners = owners_of(documents)
     passages, wholes = vectors[: len(owners)], vectors[len(owners) :]
     if not len(wholes):
@@ -285,7 +285,7 @@ def score_queries(
     found = {}
     for name, is_named in (("with_names", True), ("without_names", False)):
         texts = text_rows(tokenizer, [query.words(is_named) for query in queries], LONGEST_PIECE)
-        of_queries = encode_rows(model, texts, tokenizer.pad_token_id)
+        of_queries = encode_rows(model, texts, tokenizer.pad_token_id).cpu()
         found[name] = ndcg(of_queries @ passages.T, answers)
     none = torch.full((len(queries), len(documents)), -1.0)
     scores = of_queries @ passages.T
