@@ -211,6 +211,8 @@ def main(args: list[str] | None = None) -> dict[str, float]:
     options, training_args = parse_arguments((PassageArguments, PassageTrainingArguments), args)
     if not (training_args.do_train or training_args.do_eval):
         raise ValueError(NOTHING_TO_DO)
+    if training_args.world_size > 1:  # steps read different numbers of batches, for which processes would wait
+        raise ValueError(f"train_passages.py was started in {training_args.world_size} processes: start one.")
     check_paths(train_file=options.train_file, validation_file=options.validation_file)
     for name, work, is_done in (
         ("train_file", "--do_train", training_args.do_train),

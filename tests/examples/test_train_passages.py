@@ -306,3 +306,9 @@ def test_what_is_missing_is_said(example, start, tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             example.main(["--model_name_or_path", start, "--output_dir", str(tmp_path / "out"), *args])
+
+
+def test_several_processes_are_refused(example, train, monkeypatch):
+    monkeypatch.setattr(example.PassageTrainingArguments, "world_size", 2)
+    with pytest.raises(ValueError, match="was started in 2 processes: start one"):
+        train("out", "--max_steps", "1")
