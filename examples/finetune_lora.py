@@ -17,6 +17,7 @@ from training_lion.scripts.arguments import parse_arguments
 from training_lion.scripts.checkpoints import asked_checkpoint_or_free
 from training_lion.scripts.class_names import check_several, has_fractions, in_order, label_names
 from training_lion.scripts.data_files import TEXT_FILES_HELP, load_texts
+from training_lion.scripts.training import average_losses
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -89,6 +90,7 @@ def main(args: list[str] | None = None) -> Trainer:
     model = get_peft_model(base, config)
     model.print_trainable_parameters()
     trainer = Trainer(model, training_args, train_dataset=dataset, processing_class=tokenizer)
+    average_losses(trainer)
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model()
 

@@ -273,9 +273,6 @@ def main(args: list[str] | None = None) -> Trainer:
             datasets[split] = datasets[split].add_column("labels", dataset["label"][:])
     metrics = partial(measure, task=task, numbers=numbers)
     trainer = training.make_trainer(setup, model, datasets, tokenizer, metrics)
-    if task.problem_type != "single_label_classification" and config.model_type != "lion":
-        # The losses of transformers' models are means then, which the Trainer has to divide when it accumulates them.
-        trainer.model_accepts_loss_kwargs = False
 
     def evaluate(trainer: Trainer) -> dict[str, float]:
         metrics = trainer.evaluate()
