@@ -24,19 +24,18 @@ def last_whole_checkpoint(folder: str | Path) -> str | None:
     if not os.path.isdir(folder):
         return None
     for checkpoint in reversed(sort_checkpoints(str(folder))):
-        if is_whole(checkpoint):
+        if steps_of(checkpoint) is not None:
             return checkpoint
         print(f"{checkpoint} is incomplete: the training was stopped while it was written. It is ignored.")
     return None
 
 
-def is_whole(checkpoint: str | Path) -> bool:
-    """Return whether a checkpoint is complete."""
+def steps_of(folder: str | Path) -> int | None:
+    """Return after how many steps a checkpoint or an output folder was saved; `None` if it is incomplete."""
     try:
-        TrainerState.load_from_json(os.path.join(checkpoint, TRAINER_STATE_NAME))
+        return TrainerState.load_from_json(os.path.join(folder, TRAINER_STATE_NAME)).global_step
     except (FileNotFoundError, json.JSONDecodeError):
-        return False
-    return True
+        return None
 
 
 def asked_checkpoint(training_args: TrainingArguments) -> str | None:
@@ -53,7 +52,7 @@ def asked_checkpoint(training_args: TrainingArguments) -> str | None:
         return checkpoint
     if not os.path.isdir(asked):
         raise ValueError(f"{RESUME} {asked} is no folder. Leave out the name to go on from the last in --output_dir.")
-    if not is_whole(asked):
+    if steps_of(asked) is None:
         whole = last_whole_checkpoint(Path(asked).parent)
         raise ValueError(
             f"{RESUME} {asked} is incomplete: the training was stopped while it was written. "
