@@ -94,9 +94,10 @@ def main(args: list[str] | None = None) -> Trainer:
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model()
 
-    merged = PeftModel.from_pretrained(load_model(), training_args.output_dir).merge_and_unload()
-    merged.save_pretrained(f"{training_args.output_dir}/merged")
-    tokenizer.save_pretrained(f"{training_args.output_dir}/merged")
+    if trainer.is_world_process_zero():  # which wrote the adapter
+        merged = PeftModel.from_pretrained(load_model(), training_args.output_dir).merge_and_unload()
+        merged.save_pretrained(f"{training_args.output_dir}/merged")
+        tokenizer.save_pretrained(f"{training_args.output_dir}/merged")
     return trainer
 
 
