@@ -18,7 +18,7 @@ from PIL import Image
 from transformers import AutoModelForImageClassification, AutoModelForMaskedLM, TrainingArguments, pipeline
 
 from configuration_lion import lion_preset
-from modeling_lion import LionConfig, LionForImageClassification, LionForMaskedLM, LionTokenizer
+from modeling_lion import LionConfig, LionForImageClassification, LionForMaskedLM, LionTokenizer, lion_image_processor
 
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -396,6 +396,36 @@ def test_every_field_can_be_overridden(overrides, expected, is_saved, tmp_path):
     )
     config = models.load_config(arguments)
     assert {name: getattr(config, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize("segmentation", [False, True], ids=["classes", "masks"])
+def test_a_trained_image_model_reads_images_of_the_size_that_is_asked_for(segmentation, tmp_path):
+    """Or says that it cannot: a table of positions is of one size."""
+    models = import_module("training_lion.scripts.models")
+    size = {"image_size": 8, "patch_size": 2, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    for name, positions in (("free", "none"), ("table", "absolute")):
+        config = lion_preset("lion-image-small", **size, position_embedding_type=positions)
+        LionForImageClassification(config).save_pretrained(tmp_path / name)
+        lion_image_processor(config, segmentation, image_mean=[0.1, 0.2, 0.3]).save_pretrained(tmp_path / name)
+
+    def load(name, overrides):
+        folder = str(tmp_path / name)
+        arguments = import_module("training_lion.scripts.arguments").ModelArguments(
+            model_name_or_path=folder, config_overrides=overrides
+        )
+        config = models.load_config(arguments)
+        model = models.load_model(AutoModelForImageClassification, arguments, config)
+        return model, models.load_processor(arguments, config, segmentation)
+
+    model, processor = load("free", "image_size=[16,32]")
+    pixels = processor(Image.new("RGB", (20, 20)), return_tensors="pt")["pixel_values"]
+    assert pixels.shape[2:] == (16, 32) and model(pixels).logits.shape == (1, 2)
+    assert [*processor.image_mean] == [0.1, 0.2, 0.3]
+    assert hasattr(processor, "post_process_semantic_segmentation") == segmentation
+    for name in ("free", "table"):
+        assert load(name, "hidden_dropout_prob=0.2")[1].size["height"] == 8
+    with pytest.raises(ValueError, match="has image_size=16, but .*table has weights for its own size"):
+        load("table", "image_size=16")
 
 
 GLUE_ROWS = {
