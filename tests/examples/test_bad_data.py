@@ -662,6 +662,9 @@ def test_a_folder_of_other_files_is_no_output(model, tmp_path):
     with pytest.raises(ValueError, match="--output_dir .*texts has other files .a.csv.: give a folder of its own"):
         import_module("run_glue").main(args)
     assert [path.name for path in texts.iterdir()] == ["a.csv"]
+    # A folder with a tokenizer alone is: several processes that train from scratch share it there.
+    LionTokenizer.from_pretrained(model).save_pretrained(tmp_path / "begun")
+    import_module("training_lion.scripts.checkpoints").check_free(tmp_path / "begun")
 
 
 def test_a_folder_of_texts_that_is_not_there(model, tmp_path):

@@ -13,6 +13,8 @@ from transformers.trainer_callback import TrainerState
 from transformers.trainer_utils import sort_checkpoints
 from transformers.utils import ADAPTER_CONFIG_NAME
 
+from modeling_lion.portable_code import GROUPS
+
 from .arguments import LAST, RESUME
 
 
@@ -64,9 +66,10 @@ def asked_checkpoint(training_args: TrainingArguments) -> str | None:
 
 
 # Files that may be in the output folder of a new training: those of an interrupted one (docstrings of distill.py in
-# `text`) and logs. Beside a config.json, all files may.
+# `text`; the tokenizer of run_mlm.py, with code) and logs. Beside a config.json, all files may.
 BEGUN = re.compile(
-    r"checkpoint-\d+|runs|text|.*\.(log|out|err)|tokenizer.*\.json|special_tokens_map\.json|.*_results\.json"
+    r"checkpoint-\d+|runs|text|.*\.(log|out|err)|tokenizer.*\.json|special_tokens_map\.json|.*_results\.json|"
+    rf"({'|'.join(GROUPS)})\.py"
 )
 
 
