@@ -314,6 +314,20 @@ def test_recipe_for_mlm_large_differs_in_size_and_learning_rate():
     assert differ == {"config_name": "lion-text-large", "learning_rate": "2e-4"}
 
 
+def test_words_of_a_recipe_stay_words(tmp_path):
+    """To YAML, they are true and false."""
+    arguments = import_module("training_lion.scripts.arguments")
+    (tmp_path / "recipe.yaml").write_text(
+        "output_dir: yes\nmixers: [on, off]\nsave_strategy: no\ndo_train: yes\ndo_eval: no\nbf16: false\n"
+        "accelerator_config: {even_batches: false}\n"
+    )
+    classes = (arguments.ModelArguments, arguments.TrainingArguments)
+    model_args, training_args = arguments.parse_arguments(classes, [str(tmp_path / "recipe.yaml")])
+    assert (training_args.output_dir, model_args.mixers) == ("yes", ["on", "off"])
+    assert training_args.save_strategy == "no" and training_args.do_train and not training_args.do_eval
+    assert not training_args.bf16 and training_args.accelerator_config.even_batches is False
+
+
 def test_a_recipe_must_hold_arguments(tmp_path):
     (tmp_path / "recipe.yaml").write_text("learning_rate")
     with pytest.raises(ValueError, match="must hold arguments by name"):
