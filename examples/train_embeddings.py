@@ -87,7 +87,8 @@ def main(args: list[str] | None = None) -> SentenceTransformer:
     pairs = pairs.train_test_split(0.1, seed=training_args.seed)
 
     encoder = load_encoder(encoder_args, "cpu" if training_args.use_cpu else None)
-    if any(len({*pairs["train"][name]}) < len(pairs["train"]) for name in columns):
+    texts = [text for name in columns for text in pairs["train"][name]]
+    if len({*texts}) < len(texts):
         training_args.batch_sampler = BatchSamplers.NO_DUPLICATES  # no text is a negative of its own
     before = share_found(encoder, pairs["test"])
     if encoder_args.mini_batch_size is None:

@@ -971,9 +971,13 @@ def test_pairs_that_are_refused(columns, model, tmp_path):
 def test_texts_that_are_there_twice_are_no_negatives_of_their_own(model, tmp_path, monkeypatch):
     """And each counts as found if the nearest text is the same."""
     module, trained = import_module("train_embeddings"), Mock()
-    for positives, sampler in ((list("abcdefghij"), "batch_sampler"), (list("aabbccddee"), "no_duplicates")):
-        file = write(tmp_path / "a.jsonl", {"anchor": list("klmnopqrst"), "positive": positives})
-        arguments = ["--model", str(model), "--train_file", file, "--output_dir", str(tmp_path / sampler), *QUIET]
+    for positives, sampler in (
+        ("abcdefghij", "batch_sampler"),
+        ("aabbccddee", "no_duplicates"),
+        ("lmnopqrstu", "no_duplicates"),  # of one pair the positive, of another the anchor
+    ):
+        file = write(tmp_path / "a.jsonl", {"anchor": list("klmnopqrst"), "positive": list(positives)})
+        arguments = ["--model", str(model), "--train_file", file, "--output_dir", str(tmp_path / positives), *QUIET]
         monkeypatch.setattr(module.SentenceTransformerTrainer, "train", lambda trainer, **x: trained(trainer.args))
         encoder = module.main([*arguments, "--max_steps", "1"])
         assert trained.call_args.args[0].batch_sampler.value == sampler
