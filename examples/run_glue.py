@@ -255,7 +255,8 @@ def main(args: list[str] | None = None) -> Trainer:
     tokenizer = models.load_tokenizer(model_args)
     model = models.load_model(AutoModelForSequenceClassification, model_args, config)
     known = tokenizer.model_max_length if tokenizer.model_max_length < LARGE_INTEGER else models.context_length(config)
-    length = glue_args.max_seq_length or known
+    length, longest = glue_args.max_seq_length or known, models.longest_text(config)
+    models.check_length("--max_seq_length is", length, longest, f"give --max_seq_length {longest}")
     if is_train:
         tokenizer.model_max_length = length  # is saved
 

@@ -533,6 +533,15 @@ def test_glue_refuses(glue_model, tmp_path):
         module.main(arguments)
 
 
+def test_glue_refuses_texts_longer_than_a_table_of_positions(glue_model, tmp_path):
+    config = LionConfig.from_pretrained(glue_model, mixer_type="lit", position_embedding_type=None)
+    LionForMaskedLM(config).save_pretrained(tmp_path / "table")
+    LionTokenizer.from_pretrained(glue_model).save_pretrained(tmp_path / "table")
+    args = own_arguments(tmp_path / "table", tmp_path / "out", own_table(tmp_path, ".csv"), "--max_seq_length", "64")
+    with pytest.raises(ValueError, match="--max_seq_length is 64 tokens, .* 32 .*: give --max_seq_length 32"):
+        import_module("run_glue").main(args)
+
+
 OWN_ROWS = [("a fine lion", "good"), ("a dull lion", "bad"), ("a fine day", "good"), ("a dull day", "bad")]
 
 
@@ -777,7 +786,7 @@ def test_image_classification_goes_by_the_names_of_the_classes(image_folder, tmp
         (
             {"--config_overrides": TEXT_CONFIG + ",mixer_type=lit", "--max_seq_length": "64"},
             ValueError,
-            "absolute positions for 32",
+            "--max_seq_length is 64 tokens, the model has positions for 32 .*: give --max_seq_length 32",
         ),
         ({"--tokenizer_name": "somewhere"}, ValueError, "--vocab_size is for a new tokenizer"),
         ({"--mlm_probability": "1.5"}, ValueError, "mlm_probability"),

@@ -78,7 +78,7 @@ class FileArguments(DataArguments):
 
 
 class RecipeLoader(yaml.SafeLoader):
-    """Reads `true` and `false` as booleans, and `yes`, `no`, `on` and `off` as words, as --save_strategy takes `no`."""
+    """Reads `true` and `false` as booleans, and `yes`, `no`, `on` and `off` as words: --save_strategy may be `no`."""
 
     def construct_yaml_bool(self, node: yaml.ScalarNode) -> bool | str:
         return super().construct_yaml_bool(node) if node.value.lower() in ("true", "false") else node.value

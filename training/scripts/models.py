@@ -95,7 +95,16 @@ def longest_text(config: PreTrainedConfig) -> int | None:
         return config.longest_text
     if isinstance(config, LinearizedConfig) and not config.has_longest_text:
         return None
-    return config.max_position_embeddings
+    return getattr(config, "max_position_embeddings", None)
+
+
+def check_length(what: str, length: int, longest: int | None, fix: str) -> None:
+    """Raise a ValueError if `what` are more tokens than the `longest_text` of a model."""
+    if longest is not None and length > longest:
+        raise ValueError(
+            f"{what} {length} tokens, the model has positions for {longest} (max_position_embeddings): {fix}, or take "
+            "a model without a table of positions."
+        )
 
 
 def load_model(auto_class: type, model_args: ModelArguments, config: PreTrainedConfig) -> PreTrainedModel:
