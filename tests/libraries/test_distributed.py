@@ -307,7 +307,8 @@ def test_plans_of_the_library(answers, folder, kind, mixer):
 
 
 def test_the_first_process_alone_saves_what_scripts_leave(answers, folder):
-    assert answers["scripts"] == [{"finetune_lora": 1, "train_embeddings": 1}, {"finetune_lora": 0, "train_embeddings": 0}]
+    for script in ("finetune_lora", "train_embeddings"):
+        assert [answer[script] for answer in answers["scripts"]] == [1, 0]
     assert (folder / "finetune_lora" / "merged" / "model.safetensors").exists()
     assert (folder / "train_embeddings" / "modules.json").exists()
 
