@@ -17,6 +17,7 @@ from training_lion.scripts.arguments import parse_arguments
 from training_lion.scripts.checkpoints import asked_checkpoint_or_free
 from training_lion.scripts.class_names import check_several, has_fractions, in_order, label_names
 from training_lion.scripts.data_files import TEXT_FILES_HELP, load_texts
+from training_lion.scripts.training import average_losses
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -89,12 +90,14 @@ def main(args: list[str] | None = None) -> Trainer:
     model = get_peft_model(base, config)
     model.print_trainable_parameters()
     trainer = Trainer(model, training_args, train_dataset=dataset, processing_class=tokenizer)
+    average_losses(trainer)
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model()
 
-    merged = PeftModel.from_pretrained(load_model(), training_args.output_dir).merge_and_unload()
-    merged.save_pretrained(f"{training_args.output_dir}/merged")
-    tokenizer.save_pretrained(f"{training_args.output_dir}/merged")
+    if trainer.is_world_process_zero():  # which wrote the adapter
+        merged = PeftModel.from_pretrained(load_model(), training_args.output_dir).merge_and_unload()
+        merged.save_pretrained(f"{training_args.output_dir}/merged")
+        tokenizer.save_pretrained(f"{training_args.output_dir}/merged")
     return trainer
 
 

@@ -255,7 +255,8 @@ def main(args: list[str] | None = None) -> Trainer:
     tokenizer = models.load_tokenizer(model_args)
     model = models.load_model(AutoModelForSequenceClassification, model_args, config)
     known = tokenizer.model_max_length if tokenizer.model_max_length < LARGE_INTEGER else models.context_length(config)
-    length = glue_args.max_seq_length or known
+    length, longest = glue_args.max_seq_length or known, models.longest_text(config)
+    models.check_length("--max_seq_length is", length, longest, f"give --max_seq_length {longest}")
     if is_train:
         tokenizer.model_max_length = length  # is saved
 
@@ -273,9 +274,6 @@ def main(args: list[str] | None = None) -> Trainer:
             datasets[split] = datasets[split].add_column("labels", dataset["label"][:])
     metrics = partial(measure, task=task, numbers=numbers)
     trainer = training.make_trainer(setup, model, datasets, tokenizer, metrics)
-    if task.problem_type != "single_label_classification" and config.model_type != "lion":
-        # The losses of transformers' models are means then, which the Trainer has to divide when it accumulates them.
-        trainer.model_accepts_loss_kwargs = False
 
     def evaluate(trainer: Trainer) -> dict[str, float]:
         metrics = trainer.evaluate()

@@ -221,11 +221,7 @@ def main(args: list[str] | None = None) -> Trainer:
     setup = training.start(DataTrainingArguments, args, MlmModelArguments, from_scratch=True, can_predict=False)
     model_args, data_args, training_args, config, checkpoint = setup
     length, longest = data_args.max_seq_length or models.context_length(config), models.longest_text(config)
-    if longest is not None and length > longest:
-        raise ValueError(
-            f"--max_seq_length is {length}, but the model has absolute positions for {longest} tokens "
-            "(max_position_embeddings)."
-        )
+    models.check_length("--max_seq_length is", length, longest, f"give --max_seq_length {longest}")
     datasets = load_texts(data_args, training_args, model_args.cache_dir)
     tokenizer = load_tokenizer(setup, datasets)
     if model_args.model_name_or_path is None:

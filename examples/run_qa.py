@@ -202,12 +202,8 @@ def encode_questions(questions: list[Question], tokenizer, qa_args: QaArguments,
         all_offsets = encoding.pop("offset_mapping")
         windows = []
         for window, (sample, offsets) in enumerate(zip(samples, all_offsets, strict=True)):
-            if longest is not None and len(offsets) > longest:
-                raise ValueError(
-                    f"The question {rows['id'][sample]!r} and its text have {len(offsets)} tokens, the model has "
-                    f"positions for {longest}: give --max_seq_length {longest}, or take a model without a table of "
-                    "positions."
-                )
+            what = f"The question {rows['id'][sample]!r} and its text have"
+            models.check_length(what, len(offsets), longest, f"give --max_seq_length {longest}")
             tokens = [token for token, side in enumerate(encoding.sequence_ids(window)) if side == 1]
             starts, ends = ([offsets[token][side] for token in tokens] for side in (0, 1))
             first = tokens[0] if tokens else NO_ANSWER

@@ -161,11 +161,7 @@ def encode_split(sentences: list[Sentence], tokenizer, ids: dict[str, int] | Non
     def encode(row: dict) -> dict[str, list[int]]:
         encoded = encode_words(row["words"], tokenizer)
         length = len(encoded["input_ids"])
-        if longest is not None and length > longest:
-            raise ValueError(
-                f"{row['place']} has {length} tokens, the model has positions for {longest}: split the sentence, or "
-                "take a model without a table of positions."
-            )
+        models.check_length(f"{row['place']} has", length, longest, "split the sentence")
         if ids is not None:
             encoded["labels"] = [IGNORED] * length
             for first, tag in zip(encoded["firsts"], row["tags"], strict=True):

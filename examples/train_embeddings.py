@@ -87,7 +87,8 @@ def main(args: list[str] | None = None) -> SentenceTransformer:
     pairs = pairs.train_test_split(0.1, seed=training_args.seed)
 
     encoder = load_encoder(encoder_args, "cpu" if training_args.use_cpu else None)
-    if any(len({*pairs["train"][name]}) < len(pairs["train"]) for name in columns):
+    texts = [text for name in columns for text in pairs["train"][name]]
+    if len({*texts}) < len(texts):
         training_args.batch_sampler = BatchSamplers.NO_DUPLICATES  # no text is a negative of its own
     before = share_found(encoder, pairs["test"])
     if encoder_args.mini_batch_size is None:
@@ -96,9 +97,10 @@ def main(args: list[str] | None = None) -> SentenceTransformer:
         loss = losses.CachedMultipleNegativesRankingLoss(encoder, mini_batch_size=encoder_args.mini_batch_size)
     trainer = SentenceTransformerTrainer(model=encoder, args=training_args, train_dataset=pairs["train"], loss=loss)
     trainer.train(resume_from_checkpoint=checkpoint)
-    encoder.save(training_args.output_dir)
-    if encoder_args.max_seq_length is not None:  # `save` keeps none beyond `max_position_embeddings`
-        fit_settings(Path(training_args.output_dir, SETTINGS), encoder_args.max_seq_length)
+    if trainer.is_world_process_zero():
+        encoder.save(training_args.output_dir)
+        if encoder_args.max_seq_length is not None:  # `save` keeps none beyond `max_position_embeddings`
+            fit_settings(Path(training_args.output_dir, SETTINGS), encoder_args.max_seq_length)
     after = share_found(encoder, pairs["test"])
     print(f"Positives found among {len(pairs['test'])}: {before:.0%} before, {after:.0%} after")
     return encoder

@@ -44,6 +44,7 @@ from training_lion.scripts.passages import (
     batches_of,
     encode_rows,
     in_order,
+    longest_row,
     make_rows,
     mean_and_error,
     owners_of,
@@ -71,7 +72,11 @@ class PassageArguments:
     validation_file: str | None = field(default=None, metadata={"help": "Documents to evaluate on, likewise."})
     reading: str = field(default="one pass", metadata={"help": "How documents are read.", "choices": list(READINGS)})
     document_tokens: int = field(
-        default=2048, metadata={"help": "Tokens of a document to read in a step, from a random passage on."}
+        default=2048,
+        metadata={
+            "help": "Tokens of a document to read in a step, from a random passage on. A model with a table of "
+            "positions reads them in rows of its length."
+        },
     )
     query_share: float = field(
         default=0.5, metadata={"help": "Share of passages that give a query, in documents without their own."}
@@ -144,14 +149,15 @@ class PassageTrainer(Trainer):
         originals = [document for document, _ in inputs["documents"]]
         generator = random.Random(inputs["documents"][0][1])
         documents, queries = take_queries(originals, generator, options.query_share)
-        rows = make_rows(tokenizer, documents, options.reading, 2 * options.document_tokens)  # with names
+        longest = longest_row(self.model, 2 * options.document_tokens)  # with names
+        rows = make_rows(tokenizer, documents, options.reading, longest)
         vectors = self.vectors(model, rows)
         num_passages = sum(len(document.passages) for document in documents)
         passages, wholes = vectors[:num_passages], vectors[num_passages:]
         losses = {}
         if queries:
             texts = [query.words(generator.random() < options.named_share) for query in queries]
-            found = self.vectors(model, text_rows(tokenizer, texts, 256))
+            found = self.vectors(model, text_rows(tokenizer, texts, longest_row(self.model, 256)))
             answers = torch.tensor([query.passage for query in queries], device=found.device)
             losses["passages"] = F.cross_entropy(found @ passages.T / options.temperature, answers)
             if len(wholes) > 1 and options.document_weight:
@@ -159,7 +165,7 @@ class PassageTrainer(Trainer):
                 loss = F.cross_entropy(found @ wholes.T / options.temperature, answers)
                 losses["documents"] = options.document_weight * loss
         if self.teacher is not None:
-            rows = make_rows(tokenizer, originals, "pieces with names", 512)
+            rows = make_rows(tokenizer, originals, "pieces with names", longest_row(self.teacher, 512))
             with torch.autocast(self.args.device.type, torch.bfloat16, self.args.bf16):
                 targets = encode_rows(self.teacher, rows, tokenizer.pad_token_id)
             losses["teacher"] = options.teacher_weight * (1 - (passages * targets).sum(-1)).mean()
@@ -211,6 +217,8 @@ def main(args: list[str] | None = None) -> dict[str, float]:
     options, training_args = parse_arguments((PassageArguments, PassageTrainingArguments), args)
     if not (training_args.do_train or training_args.do_eval):
         raise ValueError(NOTHING_TO_DO)
+    if training_args.world_size > 1:  # steps read different numbers of batches, for which processes would wait
+        raise ValueError(f"train_passages.py was started in {training_args.world_size} processes: start one.")
     check_paths(train_file=options.train_file, validation_file=options.validation_file)
     for name, work, is_done in (
         ("train_file", "--do_train", training_args.do_train),

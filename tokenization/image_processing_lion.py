@@ -5,6 +5,7 @@ from transformers import BaseImageProcessor, SegformerImageProcessorPil, ViTImag
 from transformers.utils import is_torchvision_available, is_vision_available
 
 from configuration_lion import LionConfig
+from configuration_lion.checks import height_width
 
 from .image_processing_grayscale import LionGrayscaleImageProcessorPil
 
@@ -40,7 +41,7 @@ def lion_image_processor(config: LionConfig, segmentation: bool = False, **kwarg
     """
     if segmentation and config.num_channels == 1:
         raise ValueError("`num_channels` is 1: processors for segmentation make RGB images; set `num_channels=3`.")
-    height, width = config.image_shape
+    height, width = height_width(config.image_size)
     defaults = {
         "size": {"height": height, "width": width},
         "image_mean": [0.5] * config.num_channels,

@@ -18,7 +18,7 @@ from PIL import Image
 from transformers import AutoModelForImageClassification, AutoModelForMaskedLM, TrainingArguments, pipeline
 
 from configuration_lion import lion_preset
-from modeling_lion import LionConfig, LionForImageClassification, LionForMaskedLM, LionTokenizer
+from modeling_lion import LionConfig, LionForImageClassification, LionForMaskedLM, LionTokenizer, lion_image_processor
 
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -314,6 +314,20 @@ def test_recipe_for_mlm_large_differs_in_size_and_learning_rate():
     assert differ == {"config_name": "lion-text-large", "learning_rate": "2e-4"}
 
 
+def test_words_of_a_recipe_stay_words(tmp_path):
+    """To YAML, they are true and false."""
+    arguments = import_module("training_lion.scripts.arguments")
+    (tmp_path / "recipe.yaml").write_text(
+        "output_dir: yes\nmixers: [on, off]\nsave_strategy: no\ndo_train: yes\ndo_eval: no\nbf16: false\n"
+        "accelerator_config: {even_batches: false}\n"
+    )
+    classes = (arguments.ModelArguments, arguments.TrainingArguments)
+    model_args, training_args = arguments.parse_arguments(classes, [str(tmp_path / "recipe.yaml")])
+    assert (training_args.output_dir, model_args.mixers) == ("yes", ["on", "off"])
+    assert training_args.save_strategy == "no" and training_args.do_train and not training_args.do_eval
+    assert not training_args.bf16 and training_args.accelerator_config.even_batches is False
+
+
 def test_a_recipe_must_hold_arguments(tmp_path):
     (tmp_path / "recipe.yaml").write_text("learning_rate")
     with pytest.raises(ValueError, match="must hold arguments by name"):
@@ -396,6 +410,36 @@ def test_every_field_can_be_overridden(overrides, expected, is_saved, tmp_path):
     )
     config = models.load_config(arguments)
     assert {name: getattr(config, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize("segmentation", [False, True], ids=["classes", "masks"])
+def test_a_trained_image_model_reads_images_of_the_size_that_is_asked_for(segmentation, tmp_path):
+    """Or says that it cannot: a table of positions is of one size."""
+    models = import_module("training_lion.scripts.models")
+    size = {"image_size": 8, "patch_size": 2, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    for name, positions in (("free", "none"), ("table", "absolute")):
+        config = lion_preset("lion-image-small", **size, position_embedding_type=positions)
+        LionForImageClassification(config).save_pretrained(tmp_path / name)
+        lion_image_processor(config, segmentation, image_mean=[0.1, 0.2, 0.3]).save_pretrained(tmp_path / name)
+
+    def load(name, overrides):
+        folder = str(tmp_path / name)
+        arguments = import_module("training_lion.scripts.arguments").ModelArguments(
+            model_name_or_path=folder, config_overrides=overrides
+        )
+        config = models.load_config(arguments)
+        model = models.load_model(AutoModelForImageClassification, arguments, config)
+        return model, models.load_processor(arguments, config, segmentation)
+
+    model, processor = load("free", "image_size=[16,32]")
+    pixels = processor(Image.new("RGB", (20, 20)), return_tensors="pt")["pixel_values"]
+    assert pixels.shape[2:] == (16, 32) and model(pixels).logits.shape == (1, 2)
+    assert [*processor.image_mean] == [0.1, 0.2, 0.3]
+    assert hasattr(processor, "post_process_semantic_segmentation") == segmentation
+    for name in ("free", "table"):
+        assert load(name, "hidden_dropout_prob=0.2")[1].size["height"] == 8
+    with pytest.raises(ValueError, match="has image_size=16, but .*table has weights for its own size"):
+        load("table", "image_size=16")
 
 
 GLUE_ROWS = {
@@ -487,6 +531,15 @@ def test_glue_refuses(glue_model, tmp_path):
     del arguments[position : position + 2]
     with pytest.raises(ValueError, match="give --train_file and --validation_file"):
         module.main(arguments)
+
+
+def test_glue_refuses_texts_longer_than_a_table_of_positions(glue_model, tmp_path):
+    config = LionConfig.from_pretrained(glue_model, mixer_type="lit", position_embedding_type=None)
+    LionForMaskedLM(config).save_pretrained(tmp_path / "table")
+    LionTokenizer.from_pretrained(glue_model).save_pretrained(tmp_path / "table")
+    args = own_arguments(tmp_path / "table", tmp_path / "out", own_table(tmp_path, ".csv"), "--max_seq_length", "64")
+    with pytest.raises(ValueError, match="--max_seq_length is 64 tokens, .* 32 .*: give --max_seq_length 32"):
+        import_module("run_glue").main(args)
 
 
 OWN_ROWS = [("a fine lion", "good"), ("a dull lion", "bad"), ("a fine day", "good"), ("a dull day", "bad")]
@@ -733,7 +786,7 @@ def test_image_classification_goes_by_the_names_of_the_classes(image_folder, tmp
         (
             {"--config_overrides": TEXT_CONFIG + ",mixer_type=lit", "--max_seq_length": "64"},
             ValueError,
-            "absolute positions for 32",
+            "--max_seq_length is 64 tokens, the model has positions for 32 .*: give --max_seq_length 32",
         ),
         ({"--tokenizer_name": "somewhere"}, ValueError, "--vocab_size is for a new tokenizer"),
         ({"--mlm_probability": "1.5"}, ValueError, "mlm_probability"),

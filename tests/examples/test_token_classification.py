@@ -194,7 +194,7 @@ def test_long_sentences_are_left_out_of_training_and_named(folder, capsys):
     assert f"file, row 30, has {len(dataset[2]['input_ids'])}" in out
     with pytest.raises(ValueError, match="every training sentence has more tokens"):
         module.leave_out_long(dataset, rows, 2)
-    with pytest.raises(ValueError, match="row 30, has .* tokens, the model has positions for 20: split the sentence"):
+    with pytest.raises(ValueError, match="row 30, has .* tokens, .* positions for 20 .*: split the sentence"):
         module.encode_split(rows, tokenizer, {"O": 0}, 20)
 
 
@@ -208,7 +208,7 @@ def test_sentences_may_be_longer_than_a_table_that_is_read_again(positions, fold
     more = ["--model_name_or_path", str(tmp_path / "encoder"), "--do_train", "--max_steps", "1"]
     args = arguments(folder, tmp_path / "out", *more)
     if positions is None:
-        with pytest.raises(ValueError, match="the model has positions for 7: split the sentence"):
+        with pytest.raises(ValueError, match="the model has positions for 7 .*: split the sentence"):
             import_module("run_token_classification").main(args)
     else:
         assert import_module("run_token_classification").main(args).state.global_step == 1

@@ -19,7 +19,8 @@ from safetensors.torch import load_file
 from sentence_checkpoints import sentence_checkpoint
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize
-from transformers import AutoModel, AutoTokenizer
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
 from modeling_lion import encode_passages
 
@@ -231,6 +232,18 @@ def test_scores_are_ranks(passages):
     assert passages.ndcg(torch.ones(1, 11), torch.tensor([0])) == 0
 
 
+@pytest.mark.parametrize("reading", ["pieces", "one pass"])
+def test_an_encoder_on_a_gpu_is_scored(passages, start, file, monkeypatch, reading):
+    """Without a GPU: vectors have its device and no numbers."""
+    documents, queries = passages.take_queries(passages.read_documents(file), random.Random(0), 1.0)
+    vectors = lambda model, rows, *args: torch.empty(sum(len(row.spans) for row in rows), 32, device="cuda")
+    monkeypatch.setattr(passages, "encode_rows", vectors)
+    model, tokenizer = AutoModel.from_pretrained(start), AutoTokenizer.from_pretrained(start)
+    with FakeTensorMode():
+        found = passages.score_queries(model, tokenizer, documents, queries, reading)
+    assert {(x.device.type, len(x)) for x in found.values()} == {("cpu", len(queries))}
+
+
 # Training
 
 
@@ -260,6 +273,20 @@ def test_training_finds_passages(train, start, reading):
     assert after["eval_with_names"] > before["eval_with_names"] + 0.2
     served = SentenceTransformer(folder, device="cpu")
     assert isinstance(served[-1], Normalize) and served.encode("It roars").shape == (32,)
+
+
+def test_documents_longer_than_a_table_of_positions_are_read_in_rows(train, start, file, tmp_path):
+    line = json.loads(Path(file).read_text().splitlines()[0])
+    Path(file).write_text(json.dumps(line | {"passages": 6 * line["passages"]}) + "\n")
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    tokenizer = AutoTokenizer.from_pretrained(start)
+    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=64, **sizes)
+    BertModel(config).save_pretrained(tmp_path / "bert")
+    tokenizer.save_pretrained(tmp_path / "bert")
+    encoder = str(sentence_checkpoint(tmp_path / "short", tmp_path / "bert"))
+    args = ("--model_name_or_path", encoder, "--teacher_name_or_path", encoder, "--max_steps", "1")
+    found, _ = train("out", *args)
+    assert found["eval_candidates"] == 18
 
 
 def test_few_tokens_in_memory_are_the_same_training(train, start):
@@ -294,3 +321,9 @@ def test_what_is_missing_is_said(example, start, tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             example.main(["--model_name_or_path", start, "--output_dir", str(tmp_path / "out"), *args])
+
+
+def test_several_processes_are_refused(example, train, monkeypatch):
+    monkeypatch.setattr(example.PassageTrainingArguments, "world_size", 2)
+    with pytest.raises(ValueError, match="was started in 2 processes: start one"):
+        train("out", "--max_steps", "1")

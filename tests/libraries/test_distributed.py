@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -163,7 +164,28 @@ def dist_rank() -> int:
     return int(os.environ["RANK"])
 
 
-WORK = {work.__name__: work for work in (one, ddp, fsdp, fsdp_sharded, by_the_library)}
+def scripts(folder: Path) -> dict:
+    """How often this process saves what a script leaves."""
+    sys.path.append(str(Path(__file__).parents[2] / "examples"))
+    import finetune_lora
+    import train_embeddings
+    from peft import LoraModel
+
+    more = ["--model", f"{folder}/decay", "--max_steps", "1", "--save_strategy", "no", "--use_cpu"]
+    more += ["--ddp_backend", "gloo", "--report_to", "none", "--disable_tqdm", "True"]
+    answer = {}
+    for script, kind, name in (
+        (finetune_lora, LoraModel, "merge_and_unload"),
+        (train_embeddings, train_embeddings.SentenceTransformer, "save"),
+    ):
+        out = folder / script.__name__
+        with mock.patch.object(kind, name, autospec=True, side_effect=getattr(kind, name)) as save:
+            script.main([*more, "--train_file", f"{out}.jsonl", "--output_dir", str(out)])
+        answer[script.__name__] = save.call_count
+    return answer
+
+
+WORK = {work.__name__: work for work in (one, ddp, fsdp, fsdp_sharded, by_the_library, scripts)}
 
 
 def run(rank: int, name: str, folder: str, port: int) -> None:
@@ -187,6 +209,11 @@ def start(folder: str) -> None:
     tokenizer.save_pretrained(folder)
     for mixer in MIXERS:
         make_model(mixer).save_pretrained(f"{folder}/{mixer}")
+    tokenizer.save_pretrained(f"{folder}/decay")
+    rows = {"finetune_lora": [{"text": text, "label": text[0]} for text in TEXTS] * 4}
+    rows["train_embeddings"] = [{"anchor": f"{n} {text}", "positive": text} for n in range(4) for text in TEXTS]
+    for name, lines in rows.items():
+        Path(folder, f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     gc.freeze()  # each Trainer collects garbage
     for name in WORK:
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -277,6 +304,13 @@ def test_plans_of_the_library(answers, folder, kind, mixer):
     for saved in ("consolidated", "sharded") if mixer == "lit" else ("consolidated",):
         actual = weights(folder / f"{kind}_{mixer}_{saved}")
         assert all(torch.equal(actual[name], x) for name, x in expected.items())
+
+
+def test_the_first_process_alone_saves_what_scripts_leave(answers, folder):
+    for script in ("finetune_lora", "train_embeddings"):
+        assert [answer[script] for answer in answers["scripts"]] == [1, 0]
+    assert (folder / "finetune_lora" / "merged" / "model.safetensors").exists()
+    assert (folder / "train_embeddings" / "modules.json").exists()
 
 
 def test_tensor_parallel_leaves_attention_whole_where_it_is_not_heads_side_by_side():

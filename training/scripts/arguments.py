@@ -77,14 +77,25 @@ class FileArguments(DataArguments):
     predict_file: str | None = option("Data to predict for, with --do_predict.")
 
 
+class RecipeLoader(yaml.SafeLoader):
+    """Reads `true` and `false` as booleans, and `yes`, `no`, `on` and `off` as words: --save_strategy may be `no`."""
+
+    def construct_yaml_bool(self, node: yaml.ScalarNode) -> bool | str:
+        return super().construct_yaml_bool(node) if node.value.lower() in ("true", "false") else node.value
+
+
+RecipeLoader.add_constructor("tag:yaml.org,2002:bool", RecipeLoader.construct_yaml_bool)
+
+
 def parse_arguments(dataclasses: tuple, args: list[str] | None) -> tuple:
     """
     Parse `args`, or the command line if it is `None`. Returns one object per dataclass. The first argument may be a
-    JSON or YAML file of arguments by name, which the arguments after it override.
+    JSON or YAML file of arguments by name, which the arguments after it override. Raises a ValueError if the file has
+    something else, or a limit is below 1.
     """
     args = sys.argv[1:] if args is None else args
     if args and args[0].endswith((".json", ".yaml", ".yml")) and not args[0].startswith("-"):
-        recipe = yaml.safe_load(Path(args[0]).read_text(encoding="utf-8"))  # JSON is YAML, too
+        recipe = yaml.load(Path(args[0]).read_text(encoding="utf-8"), RecipeLoader)  # JSON is YAML, too
         if not isinstance(recipe, dict):
             raise ValueError(f"{args[0]} must hold arguments by name, as in `learning_rate: 1e-4`.")
         words = []

@@ -13,6 +13,8 @@ from transformers.trainer_callback import TrainerState
 from transformers.trainer_utils import sort_checkpoints
 from transformers.utils import ADAPTER_CONFIG_NAME
 
+from modeling_lion.portable_code import GROUPS
+
 from .arguments import LAST, RESUME
 
 
@@ -24,19 +26,18 @@ def last_whole_checkpoint(folder: str | Path) -> str | None:
     if not os.path.isdir(folder):
         return None
     for checkpoint in reversed(sort_checkpoints(str(folder))):
-        if is_whole(checkpoint):
+        if steps_of(checkpoint) is not None:
             return checkpoint
         print(f"{checkpoint} is incomplete: the training was stopped while it was written. It is ignored.")
     return None
 
 
-def is_whole(checkpoint: str | Path) -> bool:
-    """Return whether a checkpoint is complete."""
+def steps_of(folder: str | Path) -> int | None:
+    """Return after how many steps a checkpoint or an output folder was saved; `None` if it is incomplete."""
     try:
-        TrainerState.load_from_json(os.path.join(checkpoint, TRAINER_STATE_NAME))
+        return TrainerState.load_from_json(os.path.join(folder, TRAINER_STATE_NAME)).global_step
     except (FileNotFoundError, json.JSONDecodeError):
-        return False
-    return True
+        return None
 
 
 def asked_checkpoint(training_args: TrainingArguments) -> str | None:
@@ -53,7 +54,7 @@ def asked_checkpoint(training_args: TrainingArguments) -> str | None:
         return checkpoint
     if not os.path.isdir(asked):
         raise ValueError(f"{RESUME} {asked} is no folder. Leave out the name to go on from the last in --output_dir.")
-    if not is_whole(asked):
+    if steps_of(asked) is None:
         whole = last_whole_checkpoint(Path(asked).parent)
         raise ValueError(
             f"{RESUME} {asked} is incomplete: the training was stopped while it was written. "
@@ -65,9 +66,10 @@ def asked_checkpoint(training_args: TrainingArguments) -> str | None:
 
 
 # Files that may be in the output folder of a new training: those of an interrupted one (docstrings of distill.py in
-# `text`) and logs. Beside a config.json, all files may.
+# `text`; the tokenizer of run_mlm.py, with code) and logs. Beside a config.json, all files may.
 BEGUN = re.compile(
-    r"checkpoint-\d+|runs|text|.*\.(log|out|err)|tokenizer.*\.json|special_tokens_map\.json|.*_results\.json"
+    r"checkpoint-\d+|runs|text|.*\.(log|out|err)|tokenizer.*\.json|special_tokens_map\.json|.*_results\.json|"
+    rf"({'|'.join(GROUPS)})\.py"
 )
 
 

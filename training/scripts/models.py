@@ -95,16 +95,37 @@ def longest_text(config: PreTrainedConfig) -> int | None:
         return config.longest_text
     if isinstance(config, LinearizedConfig) and not config.has_longest_text:
         return None
-    return config.max_position_embeddings
+    return getattr(config, "max_position_embeddings", None)
+
+
+def check_length(what: str, length: int, longest: int | None, fix: str) -> None:
+    """Raise a ValueError if `what` are more tokens than the `longest_text` of a model."""
+    if longest is not None and length > longest:
+        raise ValueError(
+            f"{what} {length} tokens, the model has positions for {longest} (max_position_embeddings): {fix}, or take "
+            "a model without a table of positions."
+        )
 
 
 def load_model(auto_class: type, model_args: ModelArguments, config: PreTrainedConfig) -> PreTrainedModel:
-    """Return the model of these arguments, with trained weights, or with new ones for this configuration."""
+    """
+    Return the model of these arguments, with trained weights, or with new ones for this configuration. Raises a
+    ValueError if --config_overrides has an `image_size` that the trained weights do not fit.
+    """
     options = {"attn_implementation": model_args.attn_implementation, "dtype": model_args.dtype}
     options = {name: value for name, value in options.items() if value is not None}
     if model_args.model_name_or_path is not None:
         options |= {"cache_dir": model_args.cache_dir, "ignore_mismatched_sizes": model_args.ignore_mismatched_sizes}
-        return auto_class.from_pretrained(model_args.model_name_or_path, config=config, **options)
+        try:
+            return auto_class.from_pretrained(model_args.model_name_or_path, config=config, **options)
+        except RuntimeError as error:
+            changed = overridden(config, model_args.config_overrides)
+            if "image_size" not in changed or "ignore_mismatched_sizes" not in str(error):
+                raise
+            raise ValueError(
+                f"--config_overrides has image_size={changed['image_size']}, but {model_args.model_name_or_path} has "
+                "weights for its own size, such as a table of positions: leave image_size out."
+            ) from error
     if options.get("dtype") == "auto":
         del options["dtype"]
     return auto_class.from_config(config, **options)
@@ -117,11 +138,15 @@ def load_tokenizer(model_args: ModelArguments):
 
 
 def load_processor(model_args: ModelArguments, config: PreTrainedConfig, segmentation: bool = False):
-    """Load the model's image processor, or make one. For segmentation, one of another task only gives its colours."""
+    """
+    Load the model's image processor, or make one. Of one for another task than segmentation, or for another
+    `image_size` than that of --config_overrides, only the colours are kept.
+    """
     name, colours = model_args.model_name_or_path, {}
     if name is not None:
         saved = AutoImageProcessor.from_pretrained(name, cache_dir=model_args.cache_dir)
-        if not segmentation or hasattr(saved, "post_process_semantic_segmentation"):
+        has_task = not segmentation or hasattr(saved, "post_process_semantic_segmentation")
+        if has_task and "image_size" not in overridden(config, model_args.config_overrides):
             return saved
         names = ("do_rescale", "rescale_factor", "do_normalize", "image_mean", "image_std", "resample")
         colours = {name: getattr(saved, name) for name in names if getattr(saved, name, None) is not None}

@@ -23,6 +23,8 @@ from transformers import PreTrainedTokenizerBase
 
 from modeling_lion import split_passages
 
+from .models import longest_text
+
 
 SENTENCE = re.compile(r"\S.{30,300}?[.!?](?=\s)", re.DOTALL)
 MIN_REST = 100  # characters that a passage has behind a sentence that is removed
@@ -233,6 +235,11 @@ def encode_rows(model: nn.Module, rows: Sequence[Row], pad_token_id: int, tokens
     return in_order([vectors_of_rows(model, batch, pad_token_id) for batch in batches], batches)
 
 
+def longest_row(model: nn.Module, tokens: int) -> int:
+    """Return `tokens`, or the number of positions in a table of the model if these are fewer."""
+    return min(tokens, longest_text(model.config) or tokens)
+
+
 def text_rows(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], longest: int) -> list[Row]:
     """Make a row with one vector for each text, of its first `longest` tokens."""
     encoded = tokenizer(list(texts), truncation=True, max_length=longest, return_attention_mask=False, verbose=False)
@@ -275,8 +282,8 @@ def score_queries(
         documents, queries: from `take_queries`.
         reading: one of `READINGS`.
     """
-    rows = make_rows(tokenizer, documents, reading, LONGEST_DOCUMENT)
-    vectors = encode_rows(model, rows, tokenizer.pad_token_id)
+    rows = make_rows(tokenizer, documents, reading, longest_row(model, LONGEST_DOCUMENT))
+    vectors = encode_rows(model, rows, tokenizer.pad_token_id).cpu()
     owners = owners_of(documents)
     passages, wholes = vectors[: len(owners)], vectors[len(owners) :]
     if not len(wholes):
@@ -284,8 +291,8 @@ def score_queries(
     answers = torch.tensor([query.passage for query in queries])
     found = {}
     for name, is_named in (("with_names", True), ("without_names", False)):
-        texts = text_rows(tokenizer, [query.words(is_named) for query in queries], LONGEST_PIECE)
-        of_queries = encode_rows(model, texts, tokenizer.pad_token_id)
+        texts = text_rows(tokenizer, [query.words(is_named) for query in queries], longest_row(model, LONGEST_PIECE))
+        of_queries = encode_rows(model, texts, tokenizer.pad_token_id).cpu()
         found[name] = ndcg(of_queries @ passages.T, answers)
     none = torch.full((len(queries), len(documents)), -1.0)
     scores = of_queries @ passages.T

@@ -11,13 +11,13 @@ from typing import NamedTuple
 import torch
 from torch.utils.data import DataLoader
 from transformers import EvalPrediction, PreTrainedConfig, Trainer, TrainingArguments, set_seed
-from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_callback import TrainerCallback, TrainerState
+from transformers.trainer_callback import TrainerCallback
 
+from configuration_lion import LionConfig
 from modeling_lion.mixers.import_mixers import import_mixers
 
 from .arguments import DataArguments, ModelArguments, check_arguments, parse_arguments
-from .checkpoints import check_same_model, find_checkpoint, has_weights
+from .checkpoints import check_same_model, find_checkpoint, has_weights, steps_of
 from .models import load_config
 from .pictures import draw_log
 
@@ -100,7 +100,18 @@ def make_trainer(
     """Make a Trainer of this `kind`, for the splits "train" and "validation" of `datasets`, if there are any."""
     options |= {"processing_class": processor, "compute_metrics": metrics, "data_collator": collator}
     options |= {"train_dataset": datasets.get("train"), "eval_dataset": datasets.get("validation")}
-    return kind(model=model, args=setup.training_args, **options)
+    trainer = kind(model=model, args=setup.training_args, **options)
+    average_losses(trainer)
+    return trainer
+
+
+def average_losses(trainer: Trainer) -> None:
+    """
+    Let a Trainer average the losses of batches and processes, unless the model is a LION, which divides by the number
+    of labels in all of them: many models of transformers take that number and do not use it.
+    """
+    if trainer.model.config.model_type != LionConfig.model_type:
+        trainer.model_accepts_loss_kwargs = False
 
 
 def train_and_evaluate(
@@ -122,11 +133,12 @@ def train(trainer: Trainer, checkpoint: str | None) -> None:
     steps_before = 0
     if checkpoint is not None:
         check_same_model(checkpoint, trainer.model.config)
-        steps_before = TrainerState.load_from_json(Path(checkpoint, TRAINER_STATE_NAME)).global_step
+        steps_before = steps_of(checkpoint)
     result = trainer.train(resume_from_checkpoint=checkpoint)
     if trainer.state.global_step == steps_before:
         print(f"Nothing was trained: {checkpoint} has all {steps_before} steps. For other data, change --output_dir.")
-        if has_weights(trainer.args.output_dir):  # else it was stopped before it saved them
+        # Else it was stopped before it saved the weights, or while it did: the state is saved after them.
+        if has_weights(trainer.args.output_dir) and steps_of(trainer.args.output_dir) == steps_before:
             return
     trainer.save_model()
     trainer.save_state()
