@@ -23,6 +23,7 @@ folder loads with SentenceTransformer. --do_eval measures nDCG@10 on a --validat
 PEFT adapter of some MB, which names its encoder.
 """
 
+import json
 import random
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,7 +31,7 @@ from pathlib import Path
 
 import torch
 import training_lion.scripts  # noqa: F401 (before transformers, which it makes quiet)
-from hub_upload_lion.sentence_modules import copy_modules, encoder_folder
+from hub_upload_lion.sentence_modules import MODEL, MODULES, copy_modules, encoder_folder, read_modules
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -66,7 +67,7 @@ MOST_QUERIES = 8  # per document, in an evaluation
 @dataclass
 class PassageArguments:
     model_name_or_path: str = field(
-        metadata={"help": "Folder or Hub name of a sentence encoder: its model is trained."}
+        metadata={"help": "Folder or Hub name of a sentence encoder with mean pooling: its model is trained."}
     )
     train_file: str | None = field(default=None, metadata={"help": "JSONL with `name` and `text` (see documents.py)."})
     validation_file: str | None = field(default=None, metadata={"help": "Documents to evaluate on, likewise."})
@@ -199,6 +200,32 @@ def evaluate(
     return metrics
 
 
+def check_encoder(option: str, name: str) -> None:
+    """
+    Raise a ValueError if a sentence encoder has another pooling than the mean, or prompts: the training uses neither,
+    and the encoder that is saved would.
+    """
+    with encoder_folder(name) as folder:
+        if folder is None:
+            return
+        for module in read_modules(folder / MODULES):
+            if module["type"].rpartition(".")[2] == "Pooling":
+                from sentence_transformers.sentence_transformer.modules import Pooling
+
+                pooling = Pooling.load_config(str(folder / module["path"])).get("pooling_mode", "mean")
+                if pooling not in ("mean", ["mean"]):
+                    raise ValueError(
+                        f"--{option} {name} has the pooling {pooling}: give an encoder whose `pooling_mode` is mean."
+                    )
+        settings = folder / MODEL
+        prompts = json.loads(settings.read_text(encoding="utf-8")).get("prompts") if settings.is_file() else None
+        if found := {kind: prompt for kind, prompt in (prompts or {}).items() if prompt}:
+            raise ValueError(
+                f"--{option} {name} has prompts {found}, which this script does not put in front of texts: give an "
+                f"encoder without prompts, or delete them in a copy of its {MODEL}."
+            )
+
+
 def with_adapter(model: nn.Module, rank: int) -> nn.Module:
     """Add low-rank matrices to those of a model, and freeze all other weights."""
     import peft
@@ -226,6 +253,9 @@ def main(args: list[str] | None = None) -> dict[str, float]:
     ):
         if is_done and getattr(options, name) is None:
             raise ValueError(f"{work} needs --{name}.")
+    for name in ("model_name_or_path", "teacher_name_or_path"):
+        if (encoder := getattr(options, name)) is not None:
+            check_encoder(name, encoder)
     set_seed(training_args.seed)
     resumed = find_checkpoint(training_args)
     model = AutoModel.from_pretrained(options.model_name_or_path, add_pooling_layer=False)

@@ -18,7 +18,7 @@ from hub_checkpoints import text_checkpoint
 from safetensors.torch import load_file
 from sentence_checkpoints import sentence_checkpoint
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
@@ -321,6 +321,22 @@ def test_what_is_missing_is_said(example, start, tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             example.main(["--model_name_or_path", start, "--output_dir", str(tmp_path / "out"), *args])
+
+
+@pytest.mark.parametrize("option", ["--model_name_or_path", "--teacher_name_or_path"])
+@pytest.mark.parametrize(
+    ("pooling", "prompts", "message"),
+    [
+        ("cls", {}, "has the pooling cls: give an encoder whose `pooling_mode` is mean"),
+        (("mean", "max"), {}, "has the pooling .*mean.*max"),
+        ("mean", {"query": "Q: "}, "has prompts {'query': 'Q: '}, which this script does not put in front"),
+    ],
+)
+def test_other_poolings_and_prompts_are_refused(train, tmp_path, option, pooling, prompts, message):
+    modules = [Transformer(str(tmp_path / "model")), Pooling(32, pooling_mode=pooling)]
+    folder = str(sentence_checkpoint(tmp_path / "other", *modules, prompts=prompts))
+    with pytest.raises(ValueError, match=f"{option} .*other {message}"):
+        train("out", "--max_steps", "1", option, folder)
 
 
 def test_several_processes_are_refused(example, train, monkeypatch):
