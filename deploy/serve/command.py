@@ -167,9 +167,11 @@ def available_cores() -> int:
 def key_of(given: str | None) -> str | None:
     """Return the key that requests must send, or `None`. Raises a ValueError if it is empty."""
     key = os.environ.get(KEY) if given is None else given
-    if key is None or key.strip():
-        return None if key is None else key.strip()
-    raise ValueError(f"{KEY if given is None else '--api_key'} is empty: give a key, or leave it out for none.")
+    if key is None:
+        return None
+    if not key.strip():
+        raise ValueError(f"{KEY if given is None else '--api_key'} is empty: give a key, or leave it out for none.")
+    return key.strip()
 
 
 def default_hosts(host: str, address: str) -> list[str]:

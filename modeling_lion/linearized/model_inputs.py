@@ -65,9 +65,10 @@ def with_tokens(forward: Callable) -> Callable:
             is_text = mask is None or isinstance(mask, Tensor) and mask.shape == shape
             is_text = is_text and (positions is None or positions.shape in (shape, (1, shape[1])))
         if torch.compiler.is_compiling():
-            positions = packed_positions(self, names, given, inputs, borders)
-            if is_text and borders is None:
-                positions = rotary_positions(self, names, given, inputs)
+            if borders is not None:
+                positions = packed_positions(self, names, given, inputs, borders)
+            else:
+                positions = rotary_positions(self, names, given, inputs) if is_text else {}
             return forward(self, **given | positions)
         if borders is None:
             borders = indexed_borders(given.get("seq_idx"))
@@ -121,10 +122,10 @@ def short_rows(model: PreTrainedModel, given: dict, inputs: Tensor) -> Tensor | 
 
 
 def packed_positions(
-    model: PreTrainedModel, names: list[str], given: dict, inputs: Tensor | None, borders: Tensor | None
+    model: PreTrainedModel, names: list[str], given: dict, inputs: Tensor | None, borders: Tensor
 ) -> dict[str, Tensor]:
-    """`position_ids` that restart in every packed sequence (SPEC §4); nothing if they are given, or nothing packed."""
-    if borders is None or inputs is None or "position_ids" not in names or given.get("position_ids") is not None:
+    """`position_ids` that restart in every packed sequence (SPEC §4); nothing if they are given."""
+    if inputs is None or "position_ids" not in names or given.get("position_ids") is not None:
         return {}
     mask, table = given.get("attention_mask"), model.config.lion_position_table
     is_real = mask.bool() if isinstance(mask, Tensor) and mask.shape == inputs.shape[:2] else None
@@ -142,12 +143,12 @@ def rotary_positions(model: PreTrainedModel, names: list[str], given: dict, inpu
     has_table = model.config.lion_position_table is not None
     if has_table or "position_ids" not in names or given.get("position_ids") is not None or mask is None:
         return {}
+    is_graph = torch.compiler.is_compiling()  # which reads neither the length nor the mask
+    if not is_graph and (inputs.shape[1] <= model.config.lion_exact_length or not is_readable(mask)):
+        return {}
     is_real = mask.bool()
-    if not torch.compiler.is_compiling():  # a graph reads neither the length nor the mask
-        if inputs.shape[1] <= model.config.lion_exact_length or not is_readable(mask):
-            return {}
-        if not bool((is_real[:, 1:] & ~is_real[:, :-1]).any()):
-            return {}
+    if not is_graph and not bool((is_real[:, 1:] & ~is_real[:, :-1]).any()):
+        return {}
     return {"position_ids": token_positions(Tokens(is_real), inputs)}
 
 
