@@ -44,7 +44,8 @@ from retrieval_lion.search.searcher import CANDIDATES, Searcher
 from retrieval_lion.search.tokens import fused
 from retrieval_lion.sources import CHECKPOINT
 from training_lion.distillation import find_teacher
-from training_lion.scripts.passages import first_sentence, mean_and_error
+from training_lion.scripts.passages import first_sentence
+from training_lion.scripts.ranking import mean_and_error
 
 
 ROOT = Path(__file__).parents[1]

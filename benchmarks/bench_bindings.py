@@ -47,7 +47,7 @@ from run_token_classification import encode_words
 from tasks.bindings import KINDS, Code, read_code
 from tasks.generated import NO_LABEL, PAD_ID
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-from training_lion.scripts.passages import mean_and_error
+from training_lion.scripts.ranking import mean_and_error
 from trainings import (
     AS_RECOMMENDED,
     ROTARY,

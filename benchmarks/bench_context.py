@@ -51,6 +51,7 @@ from torch import Tensor, nn
 from training_lion.distillation import find_teacher
 from training_lion.scripts import passages
 from training_lion.scripts.passages import LONGEST_DOCUMENT, LONGEST_PIECE, Query, Row, SplitDocument
+from training_lion.scripts.ranking import mean_and_error, ndcg_of_ranks, ranks_of
 from transformers import PreTrainedTokenizerBase
 
 from modeling_lion.attention.numerics import has_fast_bfloat16
@@ -236,7 +237,7 @@ def ranks(encoder: tuple[nn.Module, PreTrainedTokenizerBase], texts: Texts, read
         if texts.headings is not None or not is_named:
             words = passages.text_rows(tokenizer, [x.words(is_named) for x in texts.queries], LONGEST_PIECE)
             of_queries = passages.encode_rows(model, words, tokenizer.pad_token_id)
-            found[what] = passages.ranks_of(of_queries @ vectors.T, answers)
+            found[what] = ranks_of(of_queries @ vectors.T, answers)
     return found
 
 
@@ -275,8 +276,8 @@ def measure(args, texts: Texts, name: str, folder: str, readings: list[str], tea
             for what in ("with_names", "without_names"):
                 row |= dict.fromkeys((what, f"{what}_error", f"ranks_{what}"))
                 if what in found:
-                    gains = passages.ndcg_of_ranks(found[what][chosen])
-                    row[what], row[f"{what}_error"] = passages.mean_and_error(gains, owners[chosen])
+                    gains = ndcg_of_ranks(found[what][chosen])
+                    row[what], row[f"{what}_error"] = mean_and_error(gains, owners[chosen])
                     row[f"ranks_{what}"] = in_words(found[what][chosen].clamp(max=11))
             rows.append(row)
         append_rows(path, rows)

@@ -37,6 +37,7 @@ from retrieval_lion.sources import base_of_adapter
 from torch import nn
 from training_lion.distillation import find_teacher
 from training_lion.scripts import passages
+from training_lion.scripts.ranking import mean_and_error
 from transformers import AutoModel, AutoTokenizer
 
 
@@ -218,7 +219,7 @@ def main(args: list[str] | None = None) -> None:
         for low, high, chosen in places:
             row = about | {"min_place": low, "max_place": high, "queries": len(chosen)}
             for what, values in found.items():
-                row[what], row[f"{what}_error"] = passages.mean_and_error(values[chosen], owners[chosen])
+                row[what], row[f"{what}_error"] = mean_and_error(values[chosen], owners[chosen])
             rows.append(row | {"time_of_pieces": ratios[name].get(reading) if steps is None else None})
         append_rows(path, rows)
         means = ", ".join(f"{what.replace('_', ' ')} {values.mean():.3f}" for what, values in found.items())

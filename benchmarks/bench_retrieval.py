@@ -53,7 +53,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from training_lion.distillation import find_teacher, pooled
 from training_lion.scripts.docstrings import is_prose
-from training_lion.scripts.passages import mean_and_error
+from training_lion.scripts.ranking import mean_and_error
 from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
 
 import modeling_lion  # noqa: F401 (the Auto classes know LION from here on)

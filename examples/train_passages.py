@@ -47,7 +47,6 @@ from training_lion.scripts.passages import (
     in_order,
     longest_row,
     make_rows,
-    mean_and_error,
     owners_of,
     read_documents,
     score_queries,
@@ -55,6 +54,7 @@ from training_lion.scripts.passages import (
     text_rows,
     vectors_of_rows,
 )
+from training_lion.scripts.ranking import mean_and_error
 from training_lion.scripts.training import EpochCallback, save_metrics, train
 from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase, Trainer, TrainingArguments, set_seed
 

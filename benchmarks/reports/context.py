@@ -5,7 +5,7 @@ import statistics
 
 import torch
 from measure import latest
-from training_lion.scripts.passages import mean_and_error, ndcg_of_ranks
+from training_lion.scripts.ranking import mean_and_error, ndcg_of_ranks
 
 from reports.cells import grid, number
 from reports.passages import score_of_queries

@@ -145,7 +145,7 @@ def test_it_measures_once_and_by_distance(bench, tmp_path, capsys):
     assert [row["queries"] for row in of_first] == [2, 1, 1]  # all, without text between, and with some
     assert all(row["time_of_named_pieces"] > 0 for row in rows)
     ranks = torch.tensor([int(x) for x in of_first[0]["ranks_with_names"].split()])
-    assert of_first[0]["with_names"] == pytest.approx(bench.passages.ndcg_of_ranks(ranks).mean().item(), rel=1e-6)
+    assert of_first[0]["with_names"] == pytest.approx(bench.ndcg_of_ranks(ranks).mean().item(), rel=1e-6)
     page = (tmp_path / "out" / "retrieval.md").read_text(encoding="utf-8")
     row = next(row for row in rows if row["reading"] == bench.BEFORE)
     assert f"| lion-minilm-l6, {bench.BEFORE} | {row['with_names']:.3f} ± {row['with_names_error']:.3f} |" in page

@@ -62,14 +62,14 @@ def test_errors_allow_for_queries_of_one_document(bench):
     values = torch.rand(8, 5, generator=generator) + torch.rand(8, 1, generator=generator)
     order = torch.randperm(40, generator=generator)
     clusters = 7 * torch.arange(8).repeat_interleave(5)
-    mean, error = bench.passages.mean_and_error(values.flatten()[order], clusters[order])
+    mean, error = bench.mean_and_error(values.flatten()[order], clusters[order])
     assert mean == pytest.approx(values.mean().item())
     assert error == pytest.approx(values.mean(1).std().item() / 8**0.5)
-    _, error = bench.passages.mean_and_error(values.flatten(), torch.arange(40))
+    _, error = bench.mean_and_error(values.flatten(), torch.arange(40))
     assert error == pytest.approx(values.std().item() / 40**0.5)
     # Clusters of several sizes, by the definition.
     clusters = torch.tensor([0, 0, 0, 1, 1, 2])
-    _, error = bench.passages.mean_and_error(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 9.0]), clusters)
+    _, error = bench.mean_and_error(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 9.0]), clusters)
     assert error == pytest.approx((3 / 2 * (6**2 + 1**2 + 5**2)) ** 0.5 / 6)
 
 

@@ -86,7 +86,7 @@ def test_errors_of_all_ranges_are_those_of_their_documents():
     gains = [torch.tensor([1.0, 0.5, 0.0, 0.6]), torch.tensor([0.3]), torch.tensor([1.0, 1.0, 0.4])]
     parts = []
     for x in gains:
-        mean, error = import_module("training_lion.scripts.passages").mean_and_error(x, torch.arange(len(x)))
+        mean, error = import_module("training_lion.scripts.ranking").mean_and_error(x, torch.arange(len(x)))
         parts.append({"documents": len(x), "ndcg": mean, "ndcg_error": error})
     expected = torch.cat(gains)
     error = expected.std() / len(expected) ** 0.5

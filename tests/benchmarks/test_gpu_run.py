@@ -71,6 +71,12 @@ def only_what_is_named(tmp_path, monkeypatch):
     return tmp_path / "out"
 
 
+def test_tables_need_only_what_is_named(only_what_is_named):
+    code = "import bench_kernels, bench_models, gpu.fashion"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "benchmarks", capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
 @pytest.mark.slow
 def test_rehearsal(only_what_is_named, capsys, monkeypatch):
     """Three of the parts, since the others start the same processes; a second call finds that all is there."""
