@@ -6,6 +6,7 @@ Names in code: which encoders know what a name refers to when its binding stands
     python benchmarks/bench_bindings.py --tasks 8192     # the same texts in longer parts
     python benchmarks/bench_bindings.py --models "windows alone" LION --seeds 0 --times 10
     python benchmarks/bench_bindings.py --steps 80 --output_dir outputs/mine    # of both stages together
+    python benchmarks/bench_bindings.py --tasks "2048, more files"    # four times the texts for training
     python benchmarks/bench_bindings.py --tasks encoder  # a pretrained encoder, in pieces and in one pass
     python benchmarks/bench_bindings.py --quick          # a few steps, to see that it runs
 
@@ -207,6 +208,7 @@ SCALES: dict[str, dict[str, Bindings]] = {
         "2048": Bindings(CPU_TEXTS, ON_2048),
         # The same texts, and as many tokens in all.
         "8192": Bindings(CPU_TEXTS, (ON_2048[0], replace(ON_2048[1], task={"length": 8192}, batch_size=1, steps=20))),
+        "2048, more files": Bindings(replace(CPU_TEXTS, files=200), ON_2048),
         "encoder": Bindings(
             replace(CPU_TEXTS, encoder=ENCODER),
             (Experiment({"length": 2048}, {}, steps=300, batch_size=1, learning_rate=2e-4),),
@@ -412,8 +414,8 @@ def main(args: list[str] | None = None) -> None:
             bindings = SCALES[args.scale][task].trained_for(args.steps, args.times)
             names = [name for name in bindings.models if name in args.models]
             for seed, name in [(None, NAME_ALONE)] * bool(names) + [*product(args.seeds, names)]:
-                case = {"scale": args.scale, "encoder": bindings.texts.encoder_name, "model": name, "seed": seed}
-                case |= {"times": 1 if seed is None else args.times}
+                case = {"scale": args.scale, "encoder": bindings.texts.encoder_name, "files": bindings.texts.files}
+                case |= {"model": name, "seed": seed, "times": 1 if seed is None else args.times}
                 case |= {"trained_tokens": bindings.stages[-1].task["length"]}
                 settings = bindings.texts.settings() if seed is None else bindings.settings()
                 if is_measured(path, case, settings):

@@ -21,9 +21,12 @@ def title(low: int | None, high: int | None) -> str:
     return f"< {high:,} tokens" if not low else f"{low:,} to {high:,}" if high < 10**9 else f"≥ {low:,}"
 
 
-def key(row: dict) -> tuple[str, int]:
-    """Return the encoder, "" for models from scratch, and the length of texts, for which there is one table."""
-    return row["encoder"] or "", row["tokens"]
+def key(row: dict) -> tuple[str, int, int]:
+    """
+    Return the encoder, "" for models from scratch, the most files of a package that a training had, and the length of
+    texts, for which there is one table.
+    """
+    return row["encoder"] or "", row["files"], row["tokens"]
 
 
 def mean_cell(rows: list[dict], cost: str, unit: float, digits: int) -> str:
@@ -46,6 +49,7 @@ def bindings(read: Read) -> str:
     rows = latest(
         [row | ({"trained_tokens": None} if row["model"] == NAME_ALONE else {}) for row in read("bindings")],
         "encoder",
+        "files",
         "trained_tokens",
         "tokens",
         "model",
@@ -54,8 +58,9 @@ def bindings(read: Read) -> str:
         "min_distance",
         "max_distance",
     )
-    for encoder, tokens in sorted({key(row) for row in rows.values()}):
-        of_length = [row for row in rows.values() if key(row) == (encoder, tokens)]
+    keys = sorted({key(row) for row in rows.values()})
+    for encoder, files, tokens in keys:
+        of_length = [row for row in rows.values() if key(row) == (encoder, files, tokens)]
         ranges = sorted({(row["min_distance"], row["max_distance"]) for row in of_length}, key=lambda x: x[0] or -1)
         ranges = sorted({*ranges} - {ALL}) + [ALL]
         models = defaultdict(lambda: defaultdict(list))
@@ -76,8 +81,10 @@ def bindings(read: Read) -> str:
             seeds = "" if model == NAME_ALONE else str(len(found))
             means = [mean_cell(found, *cost[:3]) for cost in costs]
             lines.append([name, seeds, *(cell(cells[x]) for x in ranges), *means])
+        fewest = min(x[1] for x in keys if x[0] == encoder)
+        of_files = "" if files == fewest else f", up to {files} files of a package"
         titles = [
-            f"{encoder}{', ' if encoder else ''}{tokens:,} tokens, test %",
+            f"{encoder}{', ' if encoder else ''}{tokens:,} tokens{of_files}, test %",
             "seeds",
             *(title(*x) for x in ranges),
             *(x[-1] for x in costs),

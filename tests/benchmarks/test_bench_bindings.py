@@ -269,21 +269,24 @@ def test_experiments_reach_other_processes(bench):
             assert pickle.loads(pickle.dumps(bindings)) == bindings and set(bindings.models) <= set(bench.READERS)
 
 
-def test_the_table_tells_lengths_of_training_apart():
+def test_the_table_tells_trainings_apart():
     reports = import_module("reports.bindings")
     about = {"encoder": None, "tokens": 8192, "names": 9, "min_distance": None, "max_distance": None}
     about |= {"accuracy_error": 0.01, "train_cpu_seconds": 60, "memory_bytes": None}
-    cases = [("LION", 2048, 0, 0.8), ("LION", 8192, 0, 0.9), (reports.NAME_ALONE, 2048, None, 0.7)]
-    cases.append((reports.NAME_ALONE, 8192, None, 0.7))
+    cases = [("LION", 20, 2048, 0, 0.8), ("LION", 20, 8192, 0, 0.9), (reports.NAME_ALONE, 20, 2048, None, 0.7)]
+    cases += [(reports.NAME_ALONE, 20, 8192, None, 0.7), ("LION", 200, 2048, 0, 0.95)]
     rows = [
-        about | {"model": model, "times": 1, "trained_tokens": trained, "seed": seed, "accuracy": accuracy}
-        for model, trained, seed, accuracy in cases
+        about
+        | {"model": model, "files": files, "times": 1, "trained_tokens": trained, "seed": seed, "accuracy": accuracy}
+        for model, files, trained, seed, accuracy in cases
     ]
-    lines = reports.bindings(lambda name: rows).splitlines()
-    assert [line.split(" | ")[0] for line in lines[3:]] == [
-        "| LION, trained on 8,192 tokens",
-        "| LION",
-        "| the name alone",
+    tables = [text.splitlines() for text in reports.bindings(lambda name: rows).split("\n\n")]
+    first_cells = [[line.split(" | ")[0][2:] for line in lines] for lines in tables]
+    names = ["LION, trained on 8,192 tokens", "LION", "the name alone"]
+    assert [x[3:] for x in first_cells] == [names, ["LION"]]
+    assert [x[0] for x in first_cells] == [
+        "8,192 tokens, test %",
+        "8,192 tokens, up to 200 files of a package, test %",
     ]
 
 
