@@ -122,6 +122,7 @@ MODELS = {
     "softmax, pieces of 256": Reader(*WHOLE, piece=256),
     "windows, every third layer full": Reader("softmax (rotary)", windows_and_full),
     "LION, last layer full": Reader(*OF_LENGTH["LION, last layer full"]),
+    "LION, last layer full, no positions": Reader(*OF_LENGTH["LION, last layer full, no positions"]),
     "LION-Delta": Reader("LION-Delta", lambda layers: {}),
     "LION-S": Reader("LION-S", lambda layers: AS_RECOMMENDED),
     "softmax (rotary)": Reader(*WHOLE),
