@@ -3,6 +3,8 @@
 
 import argparse
 import contextlib
+import io
+import os
 import signal
 import sys
 import threading
@@ -64,6 +66,8 @@ def main(arguments: list[str] | None = None) -> int:
         SystemExit: if the arguments are wrong.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # what the encoding of an output lacks ends no command
     try:
         with ended_in_order():
             return run_command(arguments)
@@ -130,6 +134,9 @@ def run_command(arguments: list[str]) -> int:
         if mixers:
             import_module("modeling_lion.mixers.import_mixers").import_mixers(mixers)
         return args.run(args) or 0
+    except BrokenPipeError:  # what reads the output has ended, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except EXPECTED as error:
         if isinstance(error, RuntimeError) and "mismatched" not in str(error):  # of weights and their configuration
             raise

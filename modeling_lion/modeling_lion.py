@@ -313,17 +313,19 @@ class LionModel(LionPreTrainedModel):
         cu_seq_lens_q (`torch.Tensor` of shape `(num_sequences + 1,)`, *optional*):
             Borders of packed sequences: from 0 to the length if all rows have the same borders, or from 0 to
             `batch_size * sequence_length`, counted through all rows. If not given, they are read from `seq_idx`, the
-            number of each token's sequence, or else from `position_ids` that return to the first position. Under
-            `torch.compile` they must be given, the same for all rows. `pooler_output` has one row per sequence.
+            number of each token's sequence, or else from `position_ids` that return to the first position. In a graph,
+            such as that of `torch.compile`, they must be given, the same for all rows. `pooler_output` has one row per
+            sequence.
         """
         if not self.is_text and pixel_values is None and input_ids is not None and input_ids.is_floating_point():
             input_ids, pixel_values = None, input_ids  # a positional argument, as for a ViT
-        if cu_seq_lens_q is None:
-            cu_seq_lens_q = indexed_borders(kwargs.get("seq_idx"))
-        given = input_ids, inputs_embeds, pixel_values, position_ids, cu_seq_lens_q, kwargs.get("past_key_values")
-        check_inputs(self.config, *given)
+        seq_idx = kwargs.get("seq_idx") if cu_seq_lens_q is None else None
+        packing = {"position_ids": position_ids, "cu_seq_lens_q": cu_seq_lens_q, "seq_idx": seq_idx}
+        changes = {"bool_masked_pos": bool_masked_pos, "past_key_values": kwargs.get("past_key_values")}
+        check_inputs(self.config, input_ids, inputs_embeds, pixel_values, **packing, **changes)
         if self.is_text:
             inputs: Any = input_ids if inputs_embeds is None else inputs_embeds
+            cu_seq_lens_q = indexed_borders(seq_idx, inputs) if cu_seq_lens_q is None else cu_seq_lens_q
             tokens, shape = read_text(inputs, attention_mask, position_ids, cu_seq_lens_q), inputs.shape[:2]
             if is_one_row := tokens.differ_by_row(shape[1]):
                 check_one_row(self.config, kwargs)
@@ -608,7 +610,8 @@ class LionForMultipleChoice(LionTextClassifier):
     ) -> MultipleChoiceModelOutput:
         r"""
         input_ids (`torch.LongTensor` of shape `(batch_size, num_choices, sequence_length)`, *optional*):
-            One sequence per choice. `attention_mask`, `token_type_ids` and `position_ids` have the same shape.
+            One sequence per choice. `attention_mask`, `token_type_ids`, `position_ids` and `seq_idx` have the same
+            shape. In packed rows, which all have the same borders, sequence n of each choice belongs to one question.
         inputs_embeds (`torch.FloatTensor` of shape `(batch_size, num_choices, length, hidden_size)`, *optional*):
             Embedded tokens instead of `input_ids`.
         labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
@@ -622,8 +625,11 @@ class LionForMultipleChoice(LionTextClassifier):
             )
         num_choices = given[0].shape[1]
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        if (seq_idx := kwargs.get("seq_idx")) is not None:
+            kwargs["seq_idx"] = seq_idx.flatten(0, -2)
         outputs = self.lion(*(None if x is None else x.flatten(0, 1) for x in inputs), return_dict=True, **kwargs)
-        logits = self.classify(outputs.pooler_output).view(-1, num_choices)
+        logits = self.classify(outputs.pooler_output)  # of each packed sequence of each choice
+        logits = logits.view(len(given[0]), num_choices, -1).transpose(1, 2).reshape(-1, num_choices)
         loss = None if labels is None else nn.functional.cross_entropy(logits, labels.to(logits.device))
         return MultipleChoiceModelOutput(loss=loss, logits=logits, **recorded(outputs))
 

@@ -203,7 +203,7 @@ def real_tokens(attention_mask: Tensor | None, inputs: Tensor) -> Tensor | None:
             f"`attention_mask` must be (batch, length) = {tuple(inputs.shape[:2])}, 1 for real tokens and 0 "
             f"for padding; got {tuple(attention_mask.shape)}."
         )
-    if attention_mask.is_floating_point() and is_readable(attention_mask) and (attention_mask < 0).any():
+    if attention_mask.dtype != torch.bool and is_readable(attention_mask) and (attention_mask < 0).any():
         raise ValueError(
             "`attention_mask` has numbers below 0, like masks that are added to scores; give 1 (or True) for real "
             "tokens and 0 (or False) for padding."
@@ -290,9 +290,11 @@ def packed_borders(position_ids: Tensor | None, is_real: Tensor | None, batch: i
     The `cu_seqlens` of `Tokens` from positions, `(batch or 1, length)`: a sequence begins where the position returns
     to the first one of its row, if all other steps are +1 and at least one is (SPEC §13). Other positions are not
     packing. Steps are differences between consecutive real tokens; positions may also count the padding between them.
-    `None` if nothing is packed, or if positions cannot be read: packing in a graph needs `cu_seqlens`.
+    `None` if nothing is packed, or if positions cannot be read. A graph raises a RuntimeError when it runs if they say
+    that something is.
     """
-    if position_ids is None or not is_readable(position_ids):
+    is_graph = torch.compiler.is_compiling()
+    if position_ids is None or not (is_graph or is_readable(position_ids)):
         return None
     token = torch.arange(position_ids.shape[1], device=position_ids.device).unsqueeze(0)
     is_real = torch.ones_like(position_ids, dtype=torch.bool) if is_real is None else is_real
@@ -305,19 +307,30 @@ def packed_borders(position_ids: Tensor | None, is_real: Tensor | None, batch: i
     returns = follows & (position_ids[:, 1:] == first) & ~rises
     is_packing = (rises | returns | ~follows).all(dim=1, keepdim=True) & rises.any(dim=1, keepdim=True)
     begins = pad(returns & is_packing, (1, 0))
+    if is_graph:
+        assert_in_graph(~begins.any(), "In a graph, packed sequences need `cu_seq_lens_q`: positions are not read.")
+        return None
     if not begins.any():
         return None
     begins[:, 0] = True
     return borders_at(begins[:1] if bool((begins == begins[:1]).all()) else begins.expand(batch, -1))
 
 
-def indexed_borders(seq_idx: Tensor | None) -> Tensor | None:
+def indexed_borders(seq_idx: Tensor | None, inputs: Tensor) -> Tensor | None:
     """
     The `cu_seqlens` of `Tokens`, counted through all rows, from the number of each token's sequence, `(batch,
-    length)`, which `DataCollatorWithFlattening` can give. `None` without numbers, or if they cannot be read.
+    length)`, which `DataCollatorWithFlattening` can give; `None` without numbers. Raises a ValueError if they do not
+    fit `inputs`, `(batch, length, ...)`, or cannot be read, as in a graph.
     """
-    if seq_idx is None or not is_readable(seq_idx):
+    if seq_idx is None:
         return None
+    if seq_idx.shape != inputs.shape[:2]:
+        raise ValueError(
+            f"`seq_idx` must be (batch, length) = {tuple(inputs.shape[:2])}, the number of each token's sequence; got "
+            f"{tuple(seq_idx.shape)}."
+        )
+    if not is_readable(seq_idx):
+        raise ValueError("A graph does not read `seq_idx`: give `cu_seq_lens_q`, the borders of packed sequences.")
     return borders_at(pad(seq_idx.diff(dim=1) != 0, (1, 0), value=True))
 
 
@@ -334,10 +347,12 @@ def check_borders(cu_seqlens: Tensor, length: int, batch: int = 1, may_be_empty:
     every read stalls, so the model checks once for all layers. A graph only checks, when it runs, that they end at
     `length`.
     """
-    if cu_seqlens.dim() != 1 or cu_seqlens.dtype not in (torch.int32, torch.int64):
+    is_tensor = isinstance(cu_seqlens, Tensor)
+    if not is_tensor or cu_seqlens.dim() != 1 or cu_seqlens.dtype not in (torch.int32, torch.int64):
+        got = f"{tuple(cu_seqlens.shape)}, {cu_seqlens.dtype}" if is_tensor else f"a {type(cu_seqlens).__name__}"
         raise ValueError(
-            "cu_seqlens must be the borders of packed sequences, (num_sequences + 1,), int32 or int64; got "
-            f"{tuple(cu_seqlens.shape)}, {cu_seqlens.dtype}."
+            "cu_seqlens must be the borders of packed sequences, a tensor (num_sequences + 1,), int32 or int64; got "
+            f"{got}."
         )
     if not is_readable(cu_seqlens):
         if torch.compiler.is_compiling():  # a graph cannot concatenate the rows, as borders that differ need it
@@ -353,17 +368,18 @@ def check_borders(cu_seqlens: Tensor, length: int, batch: int = 1, may_be_empty:
 def token_positions(tokens: Tokens, inputs: Tensor) -> Tensor:
     """
     Positions that count real tokens only and restart in every packed sequence (SPEC §4), `(batch or 1, length)`,
-    int64. A padded token has the position of the next real token. `inputs` are `(batch, length, ...)`.
+    int64. A padded token has the position of the real one before it, or 0. `inputs` are `(batch, length, ...)`.
     """
     is_real, (batch, length) = tokens.is_real, inputs.shape[:2]
     token = torch.arange(length, device=inputs.device)
-    before = token.unsqueeze(0) if is_real is None else is_real.cumsum(dim=1) - is_real.long()
+    last = token.unsqueeze(0) if is_real is None else is_real.cumsum(dim=1) - 1
     if tokens.cu_seqlens is None:
-        return before
+        return last.clamp(min=0)
     if tokens.differ_by_row(length):
         return token_positions(tokens.in_one_row(batch), inputs.new_empty(1, batch * length)).view(batch, length)
     first = tokens.cu_seqlens[tokens.sequence(inputs)]
-    return before - before[:, first]
+    before = last[:, first] if is_real is None else last[:, first] + ~is_real[:, first]  # how many are before it
+    return (last - before).clamp(min=0)
 
 
 def in_one_row(x: Tensor | None, batch: int) -> Tensor | None:

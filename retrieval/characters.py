@@ -8,6 +8,7 @@ from pathlib import Path
 
 CONTROL = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f]")  # those of terminals; not tabs and ends of lines
 SURROGATE = re.compile("[\ud800-\udfff]")
+EAST_ASIAN = "\u3005\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Chinese and Japanese, without spaces
 
 
 def without_surrogates(text: str) -> str:

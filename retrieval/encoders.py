@@ -122,8 +122,9 @@ def merge_adapter(model: PreTrainedModel, folder: str | Path, dtype: torch.dtype
     return model
 
 
-# The version of how texts are read. Saved vectors of another version are not used. 2: with the encoder's prompts.
-READING = 2
+# The version of how texts are read. Saved vectors of another version are not used. 2: with the encoder's prompts;
+# 3: other names of texts, and Chinese and Japanese by sentences.
+READING = 3
 
 
 def groups_by_length(lengths: Sequence[int], most: int | None = None) -> list[list[int]]:
@@ -194,6 +195,12 @@ class Cut:
 
     def add(self, tokens: np.ndarray) -> None:
         self.texts, self.tokens = self.texts + int((tokens > 0).sum()), self.tokens + int(tokens.sum())
+
+    def since(self, before: "Cut") -> "Cut":
+        """Return what was counted after a copy was made."""
+        found = Cut()
+        found.texts, found.tokens = self.texts - before.texts, self.tokens - before.tokens
+        return found
 
     def sentence(self, kind: str = "text") -> str:
         """Return a message about what was cut; empty if nothing was."""

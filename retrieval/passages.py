@@ -22,12 +22,15 @@ from transformers.utils import logging
 from modeling_lion.linearized.config import LinearizedConfig, is_lion
 from modeling_lion.linearized.model_inputs import longest_text
 
+from .characters import EAST_ASIAN
 from .formats.section import LONGEST, SHORTEST
 
 
 Spans = Sequence[tuple[int, int]]
 # Short documents are packed into rows of up to this many tokens. Longer rows exceed a CPU's caches and are slower.
 PACKED_TOKENS = 2048
+SENTENCE = r"[.!?]\s|[\u3002\uff01\uff1f]"  # its end, also in Chinese and Japanese
+WIDE = re.compile(f"[{EAST_ASIAN}]")
 
 
 def split_passages(text: str, shortest: int = SHORTEST, longest: int = LONGEST) -> list[tuple[int, int]]:
@@ -39,7 +42,8 @@ def split_passages(text: str, shortest: int = SHORTEST, longest: int = LONGEST) 
 
     Args:
         text: paragraphs are separated by empty lines.
-        shortest, longest: bounds of a passage, in characters.
+        shortest, longest: bounds of a passage, in characters. Chinese and Japanese have a third of them, since they
+            say as much, in as many tokens, with fewer characters.
 
     Returns:
         For each passage, in order, the index of its first character and of the one behind its last.
@@ -49,6 +53,9 @@ def split_passages(text: str, shortest: int = SHORTEST, longest: int = LONGEST) 
     """
     if not 0 < shortest <= longest:
         raise ValueError(f"`shortest` is {shortest} and `longest` {longest}: give 0 < shortest <= longest.")
+    if not text.isascii():
+        share = len(WIDE.findall(text)) / len(text)
+        shortest, longest = (max(1, round(x / (1 + 2 * share))) for x in (shortest, longest))
     borders = [0, *(index for x in re.finditer(r"\n\s*\n", text) for index in x.span()), len(text)]
     spans, begin = [], None
     for first, end in zip(borders[::2], borders[1::2], strict=True):
@@ -59,7 +66,7 @@ def split_passages(text: str, shortest: int = SHORTEST, longest: int = LONGEST) 
         begin = behind_spaces(text, first) if begin is None else begin
         while end - begin > longest:
             piece = text[begin + shortest : begin + longest]
-            ends = (max((x.end() for x in re.finditer(mark, piece)), default=0) for mark in (r"[.!?]\s", r"\s"))
+            ends = (max((x.end() for x in re.finditer(mark, piece)), default=0) for mark in (SENTENCE, r"\s"))
             cut = begin + shortest + next((x for x in ends if x), len(piece))
             spans.append((begin, begin + len(text[begin:cut].rstrip())))
             begin = behind_spaces(text, cut)

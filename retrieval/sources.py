@@ -40,7 +40,12 @@ def check_source(source: str | Path) -> None:
 
 
 def check_folder(folder: str | Path) -> Path:
-    """Return the folder to search. Raises a FileNotFoundError if it does not exist."""
+    """
+    Return the folder to search. Raises a FileNotFoundError if it does not exist, a ValueError for an empty name, such
+    as that of a shell's variable that is not set.
+    """
+    if not str(folder):
+        raise ValueError("the folder has an empty name: give a folder with files to search, or . for the current one.")
     folder = Path(folder)
     if not folder.is_dir():
         fault = "is a file" if folder.exists() else "does not exist"

@@ -85,7 +85,7 @@ def cut_evenly(length: int, size: int) -> tuple[int, int]:
     return num_chunks, -(-length // num_chunks)
 
 
-def reads_forward(heads: int, device: torch.device | None = None) -> Tensor:
+def reads_forward(heads: int, device: torch.device) -> Tensor:
     """Which heads read forward if directions alternate, `(heads,)`, bool: the even ones (SPEC §11)."""
     return torch.arange(heads, device=device) % 2 == 0
 

@@ -71,7 +71,7 @@ def report_layer(attention, args: tuple, kwargs: dict, *, tokens: list[int], rep
 
     scans, cu_seqlens = getattr(layout, "scans", None), layout.tokens.cu_seqlens
     directions = attention.config.head_directions
-    tokens = torch.tensor(tokens, device=query.device)
+    tokens = torch.tensor(tokens, dtype=torch.long, device=query.device)
     orders = torch.arange(length, device=query.device).unsqueeze(0) if scans is None else scans
     mask, receptive_field = 0, 0
     for n, order in enumerate(orders):

@@ -96,7 +96,8 @@ class Cut:
         step = self.num_chunks if self.length <= TOKENS_AT_ONCE else max(1, TOKENS_AT_ONCE // max(1, self.chunk))
         self.parts = [slice(n, min(n + step, self.num_chunks)) for n in range(0, self.num_chunks, step)]
         self.scratch = Scratch(query)
-        step, token = torch.arange(self.chunk).unsqueeze(1), torch.arange(self.chunk)
+        token = torch.arange(self.chunk, device="cpu")
+        step = token.unsqueeze(1)
         is_added = (step < token, step >= token, step > token, step <= token)
         self.summing = torch.cat(is_added, dim=1).double().mul_(LOG2_E)
 
@@ -151,7 +152,7 @@ class Decays:
             pairs = zip((forward, backward), cut.summing.chunk(2, dim=1), strict=True)
             sums = torch.cat([self.in_chunks(x).double() @ half for x, half in pairs], dim=-1)
         sums = sums.unflatten(-1, (2, 2, -1))
-        self.is_forward = reads_forward(cut.heads).view(-1, 1, 1, 1)
+        self.is_forward = reads_forward(cut.heads, torch.device("cpu")).view(-1, 1, 1, 1)
         # The factors of queries and keys, (b, h, n, 2, w, c).
         if self.is_one_directional:
             own = sums[..., 0, :, :].where(self.is_forward, sums[..., 1, :, :]).unsqueeze(-2)
@@ -173,7 +174,7 @@ class Decays:
         self.by_slice = slices_of_all(cut.pairs, factors, *() if self.is_fixed else for_mask)
         self.d_sums: Tensor | None = None
         if needs_gradient:  # of the sums, which the slices collect
-            self.d_sums = torch.zeros(factors.shape[:-1], dtype=cut.scratch.dtype)
+            self.d_sums = torch.zeros(factors.shape[:-1], dtype=cut.scratch.dtype, device="cpu")
             self.d_by_slice = [d for (d,) in slices_of_all(cut.pairs, self.d_sums)]
 
     def in_chunks(self, x: Tensor) -> Tensor:

@@ -75,8 +75,8 @@ class ToeplitzMask:
         self.length, self.last = tiles.length, (tiles.length - 1) // rows * rows
         if tiles.steps is None:
             # Steps forward and backward from key to query, one of which is 0, and their sum, (3, rows, wide).
-            key = torch.arange(self.last + tiles.length, dtype=forward.dtype) - self.last
-            distance = torch.arange(rows, dtype=forward.dtype)[:, None] - key
+            key = torch.arange(self.last + tiles.length, dtype=forward.dtype, device="cpu") - self.last
+            distance = torch.arange(rows, dtype=forward.dtype, device="cpu")[:, None] - key
             tiles.steps = torch.stack((distance.clamp(min=0), (-distance).clamp(min=0), distance.abs()))
         self.steps = tiles.steps
         forward, backward = mask_directions(forward, backward, len(forward), head_directions)
@@ -132,7 +132,7 @@ class TokenMask:
         before = through - steps
         through = through if is_one else (backward * LOG2_E).cumsum(-1, dtype=torch.float64)
         if self.is_one_directional:
-            x = before.where(reads_forward(tiles.heads).unsqueeze(-1), -through).unsqueeze(2)
+            x = before.where(reads_forward(tiles.heads, before.device).unsqueeze(-1), -through).unsqueeze(2)
         else:
             x = torch.stack((before, -through), dim=2)
         num_chunks, chunk = tiles.chunks
@@ -149,7 +149,7 @@ class TokenMask:
     def rows(self, s: int, start: int, stop: int) -> Tensor:
         """M of slice s, `(bh, r, l)`."""
         if self.has_cuts:
-            return decay_mask_rows(*self.by_slice[s], torch.arange(start, stop))
+            return decay_mask_rows(*self.by_slice[s], torch.arange(start, stop, device="cpu"))
         queries, keys = self.by_slice[s]
         tiles, chunk = self.tiles, self.tiles.chunks[1]
         if len(tiles.rows) > 1:
@@ -176,7 +176,8 @@ class TokenMask:
             self.d_by_slice = slices_of_all(self.tiles.pairs, *self.d_log_decay)
         d_forward, d_backward = self.d_by_slice[s]
         heads = one_directional_rows(self.first_head(s)) if self.is_one_directional else (slice(None), slice(None))
-        query, step = torch.arange(start, stop).unsqueeze(-1), torch.arange(self.tiles.length)
+        query = torch.arange(start, stop, device="cpu").unsqueeze(-1)
+        step = torch.arange(self.tiles.length, device="cpu")
         # The pairs that a step separates: queries behind it with keys up to it, and the reverse.
         crossing = r[heads[0]].cumsum(-1).where(step < query, 0)
         d_forward[heads[0]] += crossing.sum(1)

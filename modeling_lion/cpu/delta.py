@@ -78,7 +78,7 @@ class DeltaCut:
     def __init__(self, query: Tensor, value: Tensor, chunk_size: int):
         batch, heads, self.length, _ = query.shape
         self.scratch = Scratch(query)
-        self.root_eps = torch.tensor(RMS_EPS**0.5, dtype=self.scratch.dtype)
+        self.root_eps = torch.tensor(RMS_EPS**0.5, dtype=self.scratch.dtype, device="cpu")
         num_steps, self.chunk = cut_evenly(self.length, min(chunk_size, LONGEST_CHUNK))
         self.last = self.length - (num_steps - 1) * self.chunk
         self.sizes = [self.chunk] * (num_steps - 1) + [self.last]
@@ -89,13 +89,13 @@ class DeltaCut:
             for row in range(0, batch, some_rows)
             for head in range(0, heads, some_heads)
         ]
-        token = torch.arange(self.chunk)
+        token = torch.arange(self.chunk, device="cpu")
         before = token.unsqueeze(1) < token
         forward, backward = (torch.cat((x, ~x), dim=1) for x in (before, before.T))
         self.summing = torch.stack((forward, backward)).double()
         self.log2_summing = self.summing * LOG2_E
         hidden = torch.stack((before, before.T)).unsqueeze(1)
-        self.hidden = torch.zeros(hidden.shape, dtype=self.scratch.dtype).masked_fill(hidden, -torch.inf)
+        self.hidden = torch.zeros(hidden.shape, dtype=self.scratch.dtype, device="cpu").masked_fill(hidden, -torch.inf)
 
     def in_steps(self, forward: Tensor, backward: Tensor, like: Tensor) -> Tensor:
         """
@@ -156,9 +156,9 @@ def gates_of(cut: DeltaCut, forward: Tensor, backward: Tensor, beta: Tensor, lik
     whole, rest = (x.view(*steps.shape[:-1], 2, cut.chunk) for x in (whole.to(beta.dtype), rest))
     factors = (whole + rest).exp2_().unsqueeze(-1)
     whole, rest = whole[..., 0, :], rest[..., 0, :]
-    queries = torch.ones((*steps.shape, 4), dtype=beta.dtype)
+    queries = torch.ones((*steps.shape, 4), dtype=beta.dtype, device="cpu")
     queries[..., 0], queries[..., 2] = whole, rest
-    keys = torch.ones((2, *steps.shape[:-1], 4, cut.chunk), dtype=beta.dtype)
+    keys = torch.ones((2, *steps.shape[:-1], 4, cut.chunk), dtype=beta.dtype, device="cpu")
     torch.neg(whole, out=keys[0, ..., 1, :])
     torch.neg(rest, out=keys[0, ..., 3, :])
     keys[1, ..., 1, :] = keys[0, ..., 1, :]
@@ -441,7 +441,7 @@ def compute_delta_gradients(
     # The gradient of each step is a sum of gradients of sums inside its chunk.
     d_steps = torch.bmm(torch.cat(d_sums, dim=-1).flatten(1, 3).double(), cut.summing.mT)
     d_steps = cut.out_of_steps(d_steps.view(d_beta_steps.shape), heads)
-    is_forward = reads_forward(heads).view(-1, 1)
+    is_forward = reads_forward(heads, d_steps.device).view(-1, 1)
     for x, is_read in ((forward, is_forward), (backward, ~is_forward)):
         d = d_steps.where(is_read, 0)
         gradients.append((d.sum((0, 2)) if is_per_head(x) else d.sum_to_size(x.shape)).to(x.dtype))

@@ -129,7 +129,8 @@ def tokens_in_blocks(x: Tensor, first: int, count: int, name: str, scratch: Scra
 @lru_cache(maxsize=8)
 def far_blocks(m: int, reach: int, dtype: torch.dtype) -> Tensor:
     """1 for blocks of keys that the window of a block of queries does not touch, `(m, m + 2 reach + 1)`."""
-    query, key = torch.arange(m).unsqueeze(1), torch.arange(m + 2 * reach + 1)
+    query = torch.arange(m, device="cpu").unsqueeze(1)
+    key = torch.arange(m + 2 * reach + 1, device="cpu")
     return ((key < query) | (key > query + 2 * reach)).to(dtype)
 
 

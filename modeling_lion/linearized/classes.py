@@ -21,11 +21,15 @@ from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
 
 from ..attention.numerics import accumulation_dtype
+from ..pretrained import explain_damaged_weights
 from ..private_apis import model_mappings, register_recorded_outputs, replace_registered_configs
 from .attention_functions import LINEARIZED_FORMS
 from .branch import KeptAttention, LinearBranch
 from .config import PREFIX, LinearizedConfig, parts_of
 from .model_inputs import make_positions_cyclic, with_tokens
+
+
+BRANCH = ".lion."  # in the names of weights
 
 
 class LinearizedModel(PreTrainedModel):
@@ -47,6 +51,15 @@ class LinearizedModel(PreTrainedModel):
                 raise ValueError(f"`lion_layers` is None, and no part of this {type(self).__name__} is linear.")
         install_branches(self)
         self.post_init()
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, *args, output_loading_info: bool = False, **kwargs):
+        """`PreTrainedModel.from_pretrained`, with clear errors for damaged weights and weights of other branches."""
+        name = pretrained_model_name_or_path
+        with explain_damaged_weights(name):
+            model, info = super().from_pretrained(name, *args, output_loading_info=True, **kwargs)
+        check_branch_weights(name, model, info["unexpected_keys"], info["missing_keys"])
+        return (model, info) if output_loading_info else model
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
         if self.config.lion_layers is not None:
@@ -82,6 +95,26 @@ class LinearizedModel(PreTrainedModel):
         for module in self.modules():
             if isinstance(module, LinearBranch):
                 module.start()
+
+
+def check_branch_weights(name: str, model: nn.Module, unexpected: list[str], missing: list[str]) -> None:
+    """
+    Raise a ValueError if some weights of a branch, but not all, are missing or others than this model has: trained
+    ones would be dropped, or new ones start untrained, without an error.
+    """
+    branches = {f".{x.partition(BRANCH)[0]}" for x in model.state_dict() if BRANCH in x and x not in missing}
+    others = [
+        x
+        for x in (*unexpected, *missing)  # with the name of a model around this one, perhaps
+        if BRANCH in x and f".{x.partition(BRANCH)[0]}".endswith(tuple(branches))
+    ]
+    if others:
+        raise ValueError(
+            f"The weights in {name} are of another `lion_mixer` than {model.config.lion_mixer!r}, `lion_feature_map` "
+            f"than {model.config.lion_feature_map!r} or `lion_window` than {model.config.lion_window}: they differ in "
+            f"{', '.join(sorted(others)[:3])}{', …' if len(others) > 3 else ''}. Load them with the configuration "
+            "that they were saved with."
+        )
 
 
 def empty_model(source_class: type[PreTrainedModel]) -> LinearizedModel:

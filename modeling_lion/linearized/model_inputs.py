@@ -64,17 +64,17 @@ def with_tokens(forward: Callable) -> Callable:
             mask, positions, shape = given.get("attention_mask"), given.get("position_ids"), inputs.shape[:2]
             is_text = mask is None or isinstance(mask, Tensor) and mask.shape == shape
             is_text = is_text and (positions is None or positions.shape in (shape, (1, shape[1])))
+        if borders is None and inputs is not None:
+            borders = indexed_borders(given.get("seq_idx"), inputs)
+        if borders is None and is_text and given.get("position_ids") is not None:
+            is_real = real_tokens(given.get("attention_mask"), inputs)
+            borders = packed_borders(given["position_ids"], is_real, len(inputs))
         if torch.compiler.is_compiling():
             if borders is not None:
                 positions = packed_positions(self, names, given, inputs, borders)
             else:
                 positions = rotary_positions(self, names, given, inputs) if is_text else {}
             return forward(self, **given | positions)
-        if borders is None:
-            borders = indexed_borders(given.get("seq_idx"))
-        if borders is None and is_text and given.get("position_ids") is not None:
-            is_real = real_tokens(given.get("attention_mask"), inputs)
-            borders = packed_borders(given["position_ids"], is_real, len(inputs))
         if borders is not None:
             with expecting(type(self).__name__):
                 positions = packed_positions(self, names, given, inputs, borders)

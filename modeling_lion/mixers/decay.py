@@ -60,7 +60,19 @@ def logsigmoid(x: Tensor) -> Tensor:
     return x.clamp(max=0) - 2 * torch.atanh(small / (2 + small))
 
 
-class FixedDecay(nn.Module):
+class Float32Parameters(nn.Module):
+    """A module whose parameters stay in float32 where a model is converted, as by `model.half()` (SPEC §5)."""
+
+    def _apply(self, fn, recurse: bool = True):
+        before = {name: x.data for name, x in self.named_parameters(recurse=False) if x.dtype.itemsize >= 4}
+        super()._apply(fn, recurse)
+        for name, x in self.named_parameters(recurse=False):
+            if x.dtype.itemsize < 4 and name in before:
+                x.data = before[name].to(x.device, torch.float32)
+        return self
+
+
+class FixedDecay(Float32Parameters):
     """The logits α, one per head, as a module, which peft can train beside LoRA (`modules_to_save`)."""
 
     def __init__(self, num_heads: int):

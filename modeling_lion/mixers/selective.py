@@ -8,12 +8,12 @@ from transformers import PreTrainedConfig
 from transformers import initialization as init
 
 from ..attention.numerics import accumulation_dtype
-from .decay import far_decay_logits, initial_decay_logits, logsigmoid
+from .decay import Float32Parameters, far_decay_logits, initial_decay_logits, logsigmoid
 from .linear import LinearMixer
 from .mixer import register_mixer
 
 
-class DecayGate(nn.Linear):
+class DecayGate(Float32Parameters, nn.Linear):
     """
     The logits z = w·x + b, and from them the log decays, logsigmoid(z).
 
@@ -46,7 +46,7 @@ def gate_log_decay(gate: nn.Module, hidden_states: Tensor) -> Tensor:
     return layer.log_decay(gate(hidden_states))
 
 
-class KeyDecay(nn.Module):
+class KeyDecay(Float32Parameters):
     """Log decays log λ_j = logsigmoid(w_h·k_j + b_h), from the rotated keys of a linearized model."""
 
     def __init__(self, num_heads: int, head_dim: int):
@@ -60,7 +60,7 @@ class KeyDecay(nn.Module):
 
     def forward(self, key: Tensor) -> Tensor:
         """`(batch, length, heads, head_dim)` to `(batch, heads, length)`, float32 or float64."""
-        return F.logsigmoid(logits_of_keys(key, self.weight, self.bias))
+        return logsigmoid(logits_of_keys(key, self.weight, self.bias))
 
 
 def logits_of_keys(key: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -14,7 +14,9 @@ def check_inputs(
     inputs_embeds: Tensor | None,
     pixel_values: Tensor | None,
     position_ids: Tensor | None = None,
-    cu_seqlens: Tensor | None = None,
+    cu_seq_lens_q: Tensor | None = None,
+    seq_idx: Tensor | None = None,
+    bool_masked_pos: Tensor | None = None,
     past_key_values: object = None,
 ) -> None:
     """Raise a ValueError for inputs that do not fit the model: another modality or shape, too long, or a cache."""
@@ -37,12 +39,20 @@ def check_inputs(
             raise ValueError(f"`{name}` must be ({shape}), with a length above 0; got {tuple(inputs.shape)}.")
     if not is_text and (pixel_values is None or input_ids is not None or inputs_embeds is not None):
         raise ValueError('This LionModel has `modality="image"`: pass `pixel_values=...`, by name, and no text.')
+    of_other = (
+        {"bool_masked_pos": bool_masked_pos}
+        if is_text
+        else {"position_ids": position_ids, "cu_seq_lens_q": cu_seq_lens_q, "seq_idx": seq_idx}
+    )
+    for name, value in of_other.items():
+        if value is not None:
+            raise ValueError(f"This model has `modality={config.modality!r}`: leave out `{name}`.")
     if not is_text:
         return
     shape = (input_ids if inputs_embeds is None else inputs_embeds).shape[:2]
     if position_ids is not None:
         check_shape("position_ids", position_ids, shape)
-    elif config.has_position_table and cu_seqlens is None and shape[1] > config.context_length:
+    elif config.has_position_table and cu_seq_lens_q is seq_idx is None and shape[1] > config.context_length:
         raise ValueError(
             f"The input has {shape[1]} tokens, but `max_position_embeddings` is {config.context_length}: truncate the "
             "input (tokenizer(..., truncation=True)), or use a model with `position_embedding_type` "

@@ -159,11 +159,9 @@ def read_texts(
             texts = lines_of_jsonl(path, row, columns)
         else:
             text = read_text(path)
-            texts = [(None, {columns.text: text, columns.name: name_of(text, path)})]
-        for place, fields in texts:
-            text, own, name = (
-                None if (value := fields.get(column)) is None else without_surrogates(str(value)) for column in columns
-            )
+            texts = [(None, (text, None, name_of(text, path)))]
+        for place, values in texts:
+            text, own, name = (None if value is None else without_surrogates(str(value)) for value in values)
             if (text or "").strip():
                 default = file.name + ("" if place is None else f":{place}")
                 yield Place(number, place or 0), Text(default if own is None else own, name, text)
@@ -171,8 +169,8 @@ def read_texts(
                 say_blank()
 
 
-def rows_of_parquet(path: Path, row: int, columns: Columns) -> Iterator[tuple[int, dict]]:
-    """Yield the rows of a Parquet file from a row on, each with its number."""
+def rows_of_parquet(path: Path, row: int, columns: Columns) -> Iterator[tuple[int, list]]:
+    """Yield the values in `columns` of the rows of a Parquet file from a row on, with the number of each row."""
     try:
         opened = pq.ParquetFile(path)
     except pa.ArrowInvalid as error:
@@ -187,7 +185,8 @@ def rows_of_parquet(path: Path, row: int, columns: Columns) -> Iterator[tuple[in
             groups, first = groups[1:], first + size
         present = [name for name in columns if name in schema.names]
         for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=groups, columns=present) if groups else ():
-            yield from enumerate(batch.slice(max(0, row - first)).to_pylist(), start=max(row, first))
+            rows = batch.slice(max(0, row - first)).to_pylist()
+            yield from enumerate(([x.get(name) for name in columns] for x in rows), start=max(row, first))
             first += len(batch)
 
 
@@ -197,8 +196,8 @@ def is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
-def lines_of_jsonl(path: Path, byte: int, columns: Columns) -> Iterator[tuple[int, dict]]:
-    """Yield the objects in the lines of a file from a byte on, each with the byte at which its line begins."""
+def lines_of_jsonl(path: Path, byte: int, columns: Columns) -> Iterator[tuple[int, list]]:
+    """Yield the values of the fields `columns` of the lines from a byte on, with the first byte of each line."""
     with path.open("rb") as file:
         file.seek(byte)
         for line in file:
@@ -212,5 +211,5 @@ def lines_of_jsonl(path: Path, byte: int, columns: Columns) -> Iterator[tuple[in
                         f"{path}, byte {byte}: give a JSON object with a text {columns.text!r} (--text_column) in "
                         f"each line; got {line[:80]!r}."
                     ) from error
-                yield byte, fields
+                yield byte, [fields.get(name) for name in columns]
             byte += len(line)

@@ -20,7 +20,7 @@ from modeling_lion import split_passages
 
 from ..documents import Document
 from ..encoders import READING, Cut, SentenceEncoder, load_encoder
-from ..files import hash_of, replaced
+from ..files import hash_of, replaced, state_of
 from ..folders import skipped_in_words
 from ..passages import LONGEST
 from ..sources import hash_of_model
@@ -80,6 +80,7 @@ class Job:
     Attributes:
         settings: how texts are read.
         files: the corpus.
+        states: size and time of modification of each file when it was divided.
         shards: its parts.
         folder: where files are written; all workers must see it.
         model: the encoder, as `load_encoder` takes it.
@@ -88,6 +89,7 @@ class Job:
 
     settings: Settings
     files: Sequence[File]
+    states: Sequence[tuple[int, int]]
     shards: Sequence[Shard]
     folder: Path
     model: str
@@ -129,6 +131,7 @@ def begin_job(
     if is_new and (not is_folder or others):
         raise ValueError(f"{folder} exists, and was not written by `lion embed`: give another --out.")
     files, skipped = find_files(sources, folder)
+    states = [state_of(file.path)[:2] for file in files]
     about = asdict(settings) | {
         "columns": list(settings.columns),
         "files": [[*file, hash_of(file.path)] for file in files],
@@ -157,7 +160,7 @@ def begin_job(
         with replaced(manifest) as unfinished:
             unfinished.write_text(json.dumps(about | {"shards": shards}), encoding="utf-8")
     left_out = [skipped_in_words(skipped), f"Left out {blank:,} empty text{'s' * (blank > 1)}." if blank else ""]
-    return Job(settings, files, shards, folder, model, " ".join(filter(None, left_out)))
+    return Job(settings, files, states, shards, folder, model, " ".join(filter(None, left_out)))
 
 
 def make_shards(
@@ -187,6 +190,11 @@ class Worker:
     def __init__(self, job: Job):
         self.job, self.find = job, job.settings.find()
         self.encoder = SentenceEncoder(load_encoder(job.model), in_pieces=not job.settings.one_pass)
+        if job.settings.one_pass and self.encoder.in_pieces:
+            raise ValueError(
+                f"{job.model} cannot encode a text in one pass, for which a LION or a linearized encoder with mean "
+                "pooling is needed: leave --one_pass out."
+            )
         self.size = self.encoder.encode_texts(["size"]).shape[1]
 
     def make(self, number: int) -> Iterator[int]:
@@ -196,18 +204,30 @@ class Worker:
             yield shard.passages
             return
         table = yield from self.table(shard)
-        with replaced(path) as unfinished:
-            pq.write_table(table, unfinished)
+        try:
+            with replaced(path) as unfinished:
+                pq.write_table(table, unfinished)
+        except FileNotFoundError:
+            if not path.is_file():  # else another process has ended the same job meanwhile
+                raise
 
     def texts(self, shard: Shard) -> Iterator[tuple[str, int, Document]]:
-        """Yield the texts of a shard with their passages in it: id of the text, number of the first, document."""
-        left, first = shard.passages, shard.first
-        for _, (own, name, text) in read_texts(self.job.files, self.job.settings.columns, Place(*shard[:2])):
+        """
+        Yield the texts of a shard with their passages in it: id of the text, number of the first, document.
+
+        Raises:
+            ValueError: if a file has changed since the corpus was divided.
+        """
+        left, first, last = shard.passages, shard.first, shard.file
+        for place, (own, name, text) in read_texts(self.job.files, self.job.settings.columns, Place(*shard[:2])):
             if spans := tuple(self.find(text)[first : first + left]):
                 yield own, first, Document(name, text, spans)
-            left, first = left - len(spans), 0
+            left, first, last = left - len(spans), 0, place.file
             if not left:
-                return
+                break
+        for file, state in zip(self.job.files[shard.file : last + 1], self.job.states[shard.file :], strict=False):
+            if state_of(file.path)[:2] != state:
+                raise ValueError(f"{file.path} has changed since the job began: start again, with another --out.")
 
     def table(self, shard: Shard) -> Iterator[int]:
         """Encode a shard, as `make`. Returns a table with a row for each passage."""

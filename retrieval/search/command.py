@@ -79,6 +79,8 @@ def run(args: argparse.Namespace) -> int:
     words = args.words
     if args.package is None and not words:
         raise ValueError("give a folder to search, or --package NAME.")
+    if args.package is not None:
+        check_package(args)
     folder = None if args.package is not None else str(check_folder(words.pop(0)).resolve())
     given = without_surrogates(" ".join(words)).strip()
     if words and not given:
@@ -107,6 +109,17 @@ def run(args: argparse.Namespace) -> int:
                 raise
         begin = None
     return 0
+
+
+def check_package(args: argparse.Namespace) -> None:
+    """Raise a ValueError if there is a choice of files, or a folder, beside a package."""
+    for name in ("include", "exclude"):
+        if getattr(args, name):
+            raise ValueError(
+                f"--{name} {getattr(args, name)[0]} chooses files of a folder: leave it out for --package."
+            )
+    if len(args.words) > 1 and Path(args.words[0]).is_dir():
+        raise ValueError(f"{args.words[0]} is a folder, and --package {args.package} is searched: give one of them.")
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..characters import without_surrogates
+from ..characters import EAST_ASIAN, without_surrogates
 from ..documents import Passage
 from ..encoders import SentenceEncoder
 from ..files import state_of
@@ -35,6 +36,7 @@ BATCH = 16  # passages that are read at once: a fraction of a second
 LISTED = 1000  # passages that are ranked by words
 QUERY = 2000  # characters of a query by which these are chosen; it takes milliseconds for each word
 WORD = re.compile(r"\w+")
+WITHOUT_SPACES = re.compile(f"[{EAST_ASIAN}]{{2,}}")
 TABLES = """
 PRAGMA page_size = 16384;
 CREATE TABLE IF NOT EXISTS files (file BLOB PRIMARY KEY, state TEXT, fault TEXT);
@@ -108,6 +110,7 @@ class Index:
         name = ":memory:" if self.path is None else str(self.path)
         # One thread at a time uses it.
         self.database = sqlite3.connect(name, LOCK_SECONDS, isolation_level=None, check_same_thread=False)
+        self.database.create_function("in_words", 1, in_words, deterministic=True)
         self.database.executescript(TABLES)
         self.inode = None if self.path is None else inode_or_none(self.path)
         self.load()
@@ -128,7 +131,8 @@ class Index:
                 yield
                 self.database.execute("COMMIT")
             except BaseException:
-                self.database.execute("ROLLBACK")
+                if self.database.in_transaction:  # SQLite has rolled back itself where the disk is full
+                    self.database.execute("ROLLBACK")
                 raise
         except sqlite3.OperationalError as error:  # disk or lock
             raise OSError(f"{self.path}: {error}") from error
@@ -234,13 +238,14 @@ class Index:
                 (name, passage.key, *passage, tokens.tobytes()),
             )
             words = inserted.lastrowid, passage.name, passage.text
-            self.database.execute("INSERT INTO words (rowid, document, text) VALUES (?, ?, ?)", words)
+            statement = "INSERT INTO words (rowid, document, text) VALUES (?, in_words(?), in_words(?))"
+            self.database.execute(statement, words)
 
     def remove(self, name: bytes) -> None:
         """Remove a file, within a transaction."""
         self.database.execute(
             "INSERT INTO words (words, rowid, document, text) "
-            "SELECT 'delete', number, document, text FROM passages WHERE file = ?",
+            "SELECT 'delete', number, in_words(document), in_words(text) FROM passages WHERE file = ?",
             (name,),
         )
         self.database.execute("DELETE FROM passages WHERE file = ?", (name,))
@@ -266,7 +271,7 @@ class Index:
 
     def by_words(self, query: str) -> list[int]:
         """Return the rows of the passages with words of a query, the best by BM25 first."""
-        words = dict.fromkeys(WORD.findall(without_surrogates(query)))
+        words = dict.fromkeys(WORD.findall(in_words(without_surrogates(query))))
         wanted = " OR ".join(f'"{word}"' for word in words)
         statement = "SELECT rowid FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?"
         found = self.database.execute(statement, (wanted, LISTED)) if words else ()
@@ -326,6 +331,11 @@ class Index:
                 if self.is_searched(file):  # equal passages of other files have the same key
                     answers.append(Answer(score, document, place, text, first, first + len(text)))
         return answers[:top]
+
+
+def in_words(text: str | None) -> str | None:
+    """Write Chinese and Japanese, which have no spaces between words, as pairs of neighbouring characters."""
+    return text and WITHOUT_SPACES.sub(lambda x: f" {' '.join(map(''.join, pairwise(x[0])))} ", text)
 
 
 def state_or_none(file: str) -> list[int] | None:

@@ -2,21 +2,28 @@
 """Answer the requests of `lion search` with an encoder, and with indexes of folders and packages."""
 
 import hashlib
+import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..documents import Passage, files_of_package, passages_of, passages_of_docstrings
 from ..encoders import READING, SentenceEncoder, load_encoder
 from ..folders import files_of_folder, skipped_in_words
 from ..sources import files_of_model
-from .index import Index
+from .index import Index, delete
 from .snippets import place_of_snippet, snippets
 
 
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
 CANDIDATES = 32  # passages that the encoder reads for a query (benchmarks/bench_answers.py)
 LONG = 60  # seconds; how long a job takes is said if it takes longer
+MOST_INDEXES = 8  # that are kept in memory
 ANSWERS_AT_ONCE = 32  # whose sentences the encoder reads before it looks at the time
 
 
@@ -87,7 +94,7 @@ class Searcher:
     def __init__(self, model: str, base: str | None = None, **options):
         self.model, self.base, self.options, self.files = model, base, options, files_of_model(model, base)
         self.encoder: SentenceEncoder | None = None
-        self.indexes: dict[Path, Index] = {}
+        self.indexes: dict[tuple, Index] = {}
 
     def answers(self, request: dict) -> Iterator[dict]:
         """
@@ -109,46 +116,81 @@ class Searcher:
         Raises:
             ValueError, OSError, ImportError: with a message for users.
         """
-        clock = Clock(request["seconds"])
-        files, read, skipped, root = find_files(request)
-        is_part = request["package"] is None and any(patterns_of(request))
-        index = self.index_of(request)
-        if index.note:
-            yield {"message": index.note}
-            index.note = None
-        yield from clock.run(index.update(files, read, is_part), "Indexing")
-        index.load()
-        if words := skipped_in_words(skipped + index.faults()):
-            yield {"message": words}
-        if not index.keys and not clock.is_over():
-            what = "no text" if request["package"] is None else "no docstring of a public name"
-            raise ValueError(f"There is nothing to search in {root}: {what}.")
-        query, found = request["query"], []
-        keys = index.candidates(query, CANDIDATES) if query else []
-        yield from clock.run(index.read(keys), "Reading")
-        if request.get("read_all"):
-            yield from clock.run(index.read(index.keys), "Reading everything")
-        if query:
-            yield from clock.run(best(query, index, request["top"], found), "Choosing sentences")
-        if index.note:
-            yield {"message": index.note}
-            index.note = None
-        if lost := index.encoder.cut.sentence():
-            yield {"message": lost}
-        read_passages, passages = index.passages()
-        yield {"answers": found, "passages": passages, "read": read_passages, "complete": not clock.is_over()}
+        clock, found = Clock(request["seconds"]), find_files(request)
+        for is_first in (True, False):
+            index = self.index_of(request)
+            try:
+                yield from answers_of(index, request, clock, *found)
+                return
+            except sqlite3.DatabaseError as error:
+                if not is_first or isinstance(error, sqlite3.OperationalError):  # a disk or a lock
+                    raise OSError(f"{index.path}: {error}") from error
+                delete(index.path)
+                yield {"message": f"{index.path} is damaged ({error}): the index is made anew."}
 
     def index_of(self, request: dict) -> Index:
-        """Return the index of the folder or the package of a request. The first time, load the encoder."""
+        """
+        Return the index of the folder or the package of a request, one for each choice of files, so that requests at
+        the same time have their own. The first time, load the encoder.
+
+        Raises:
+            ValueError: if the encoder has no tokens that `tokens.py` can compare.
+        """
         source = request["folder"] if request["package"] is None else f"package {request['package']}"
         about = repr((source, self.model, self.files, READING))
         name = hashlib.sha256(about.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         path = Path(request["cache_dir"]) / f"{name}.sqlite"
         if self.encoder is None:
-            self.encoder = load_encoder(self.model, base=self.base, **self.options)
-        if path not in self.indexes or not self.indexes[path].is_there():  # the cache may be deleted
-            self.indexes[path] = Index(path, SentenceEncoder(self.encoder, in_pieces=True))
-        return self.indexes[path]
+            self.encoder = with_tokens(load_encoder(self.model, base=self.base, **self.options), self.model)
+        key = path, *patterns_of(request)
+        index = self.indexes.pop(key, None)
+        if index is None or not index.is_there():  # the cache may be deleted
+            index = Index(path, SentenceEncoder(self.encoder, in_pieces=True))
+        self.indexes[key] = index
+        for oldest in list(self.indexes)[:-MOST_INDEXES]:
+            del self.indexes[oldest]
+        return index
+
+
+def with_tokens(encoder: "SentenceTransformer", model: str) -> "SentenceTransformer":
+    """Return an encoder whose tokens can be read one by one. Raises a ValueError for others."""
+    if not callable(getattr(encoder, "tokenizer", None)):  # tokenizers.Tokenizer is not
+        raise ValueError(
+            f"{model} is no transformer: `lion search` first compares single tokens, so give an encoder whose first "
+            "module is a Transformer, as checkpoints/lion-minilm-l6 or sentence-transformers/all-MiniLM-L6-v2."
+        )
+    return encoder
+
+
+def answers_of(
+    index: Index, request: dict, clock: Clock, files: list[str], read: Callable, skipped: list, root: str
+) -> Iterator[dict]:
+    """Answer a request, as `Searcher.answers`, with an index and what `find_files` returns."""
+    is_part, before = any(patterns_of(request)), copy(index.encoder.cut)
+    if index.note:
+        yield {"message": index.note}
+        index.note = None
+    yield from clock.run(index.update(files, read, is_part), "Indexing")
+    index.load()
+    if words := skipped_in_words(skipped + index.faults()):
+        yield {"message": words}
+    if not index.keys and not clock.is_over():
+        what = "no text" if request["package"] is None else "no docstring of a public name"
+        raise ValueError(f"There is nothing to search in {root}: {what}.")
+    query, found = request["query"], []
+    keys = index.candidates(query, max(CANDIDATES, request["top"])) if query else []
+    yield from clock.run(index.read(keys), "Reading")
+    if request.get("read_all"):
+        yield from clock.run(index.read(index.keys), "Reading everything")
+    if query:
+        yield from clock.run(best(query, index, request["top"], found), "Choosing sentences")
+    if index.note:
+        yield {"message": index.note}
+        index.note = None
+    if lost := index.encoder.cut.since(before).sentence():
+        yield {"message": lost}
+    read_passages, passages = index.passages()
+    yield {"answers": found, "passages": passages, "read": read_passages, "complete": not clock.is_over()}
 
 
 def best(query: str, index: Index, top: int, found: list[dict]) -> Iterator[tuple[int, int]]:

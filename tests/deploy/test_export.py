@@ -9,6 +9,7 @@ from copy import deepcopy
 
 import huggingface_hub
 import onnx
+import onnxruntime
 import openvino
 import pytest
 import torch
@@ -29,6 +30,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Pooling
 from torch.export import Dim
 
+from configuration_lion.registry import find_mixer
 from modeling_lion import (
     LionConfig,
     LionForImageClassification,
@@ -275,6 +277,23 @@ def test_openvino_of_the_library_forgets_without_nan():
         expected = model(**inputs).last_hidden_state
     real = inputs["attention_mask"].bool()
     torch.testing.assert_close(torch.from_numpy(computed[0])[real], expected[real], atol=1e-4, rtol=0)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("mixer", ["decay", "selective", "delta"])
+def test_slow_decays_of_linearized_encoders_keep_their_digits(mixer, tmp_path):
+    """Up to λ = 1 - 4e-8."""
+    decays, key = find_mixer(mixer).decay_of_keys(4, 8), torch.randn(1, 3, 4, 8)
+    with torch.no_grad():
+        for x in decays.parameters():
+            x.zero_()
+        decays.bias.copy_(torch.tensor([8.0, 11.46, 14.0, 17.0]))
+    torch.onnx.export(decays, (key,), dynamo=True, verbose=False).save(tmp_path / "decays.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "decays.onnx")
+    (found,) = session.run(None, {x.name: key.numpy() for x in session.get_inputs()})
+    found = torch.from_numpy(found if found.ndim == 1 else found[0, :, 0]).double()
+    torch.testing.assert_close(found, torch.nn.functional.logsigmoid(decays.bias.double()), rtol=1e-6, atol=0)
 
 
 @pytest.mark.slow

@@ -108,6 +108,9 @@ def test_decays_stay_float32():
         decays = [weight for name, weight in model.named_parameters() if ".decay." in name]
         assert decays
         assert all(weight.dtype == torch.float32 for weight in decays)
+    assert {x.dtype for name, x in linear(mixer="delta").half().named_parameters() if ".decay." in name} == {
+        torch.float32
+    }
 
 
 def test_tied_weights_are_tied_after_loading(tmp_path):
@@ -298,6 +301,23 @@ def test_packed_sequences_by_place_and_beside_padding(equal):
         borders = torch.tensor([0, *(before + cut for cut in cuts[1:-1]), 24], dtype=torch.int32)
         output = hidden(model, padded[0], position_ids=padded[1], cu_seq_lens_q=borders, attention_mask=mask)
         equal(output[:, before : 24 - after], alone)
+
+
+@pytest.mark.parametrize("fields", [{"lion_mixer": "lit"}, {"lion_feature_map": "relu"}, {"lion_window": 0}])
+@pytest.mark.parametrize("loader", [transformers.AutoModel, AutoModelForMaskedLM])
+def test_weights_of_other_branches_are_refused(loader, fields, tmp_path):
+    linearize(BertForMaskedLM(BertConfig(**BERT)), mixer="selective", window=4).save_pretrained(tmp_path)
+    loader.from_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"of another `lion_mixer` than .*\.lion\..*configuration that they were"):
+        loader.from_pretrained(tmp_path, **fields)
+
+
+def test_graphs_ignore_no_packing():
+    graph = torch.compile(linear(exact_length=6), backend="eager", fullgraph=True)
+    numbers, positions = torch.tensor([[0] * 5 + [1] * 7]), torch.tensor([[*range(5), *range(7)]])
+    for given in ({"seq_idx": numbers}, {"position_ids": positions}):
+        with pytest.raises(Exception, match="cu_seq_lens_q"):
+            graph(IDS[:1, :12], **given)
 
 
 @pytest.mark.parametrize("first", [0, 1])

@@ -166,3 +166,7 @@ def test_decays_of_new_models_in_half_precision_are_float32(mixer, dtype):
     assert {x for name, x in dtypes.items() if ".decay" not in name} == {dtype} and model.dtype == dtype
     assert whole.dtype == torch.float32
     assert model(torch.tensor([[5, 6, 7]])).last_hidden_state.isfinite().all()
+    before = {name: x.detach().clone() for name, x in whole.named_parameters() if ".decay" in name}
+    converted = dict(whole.to(dtype).named_parameters())
+    assert {name: x.dtype for name, x in converted.items()} == dtypes
+    assert all(torch.equal(converted[name], x) for name, x in before.items())

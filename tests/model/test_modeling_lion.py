@@ -246,6 +246,46 @@ def test_mask_of_ones_is_no_mask(encoder, mixer):
         assert torch.equal(model(**inputs, attention_mask=mask).last_hidden_state, expected)
 
 
+def test_packed_choices_belong_to_their_questions(find_case, equal):
+    model = find_case("LionForMultipleChoice").model()
+    input_ids = torch.randint(1, 40, (2, 3, 12))
+    expected = torch.stack([model(input_ids[..., :5]).logits, model(input_ids[..., 5:]).logits], dim=1).flatten(0, 1)
+    equal(model(input_ids, cu_seq_lens_q=torch.tensor([0, 5, 12])).logits, expected)
+    numbers = torch.tensor([0] * 5 + [1] * 7).expand(2, 3, -1)
+    equal(model(input_ids, seq_idx=numbers).logits, expected)
+
+
+def test_padding_beside_a_full_sequence_needs_no_more_positions(find_case, equal):
+    model = find_case("LionModel", "text").model(position_embedding_type="absolute", max_position_embeddings=8)
+    input_ids, mask = torch.randint(1, 40, (1, 12)), torch.ones(1, 12)
+    mask[0, 8:10] = 0
+    packed = model(input_ids, attention_mask=mask, cu_seq_lens_q=torch.tensor([0, 10, 12])).last_hidden_state
+    equal(packed[:, :8], model(input_ids[:, :8]).last_hidden_state)
+    equal(packed[:, 10:], model(input_ids[:, 10:]).last_hidden_state)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("told_by", ["seq_idx", "position_ids"])
+def test_graphs_ignore_no_packing(told_by, find_case):
+    model = find_case("LionModel", "text").model()
+    graph = torch.compile(model, backend="eager", fullgraph=True)
+    input_ids = torch.randint(1, 40, (1, 12))
+    whole, numbers = torch.arange(12)[None], torch.tensor([[0] * 5 + [1] * 7])
+    graph(input_ids, position_ids=whole)
+    given = {"seq_idx": numbers, "position_ids": torch.where(numbers == 0, whole, whole - 5)}[told_by]
+    with pytest.raises(Exception, match="cu_seq_lens_q"):
+        graph(input_ids, **{told_by: given})
+
+
+def test_another_default_device_changes_nothing(mixer, kernel, find_case, equal):
+    """As that of a GPU, while a model is on the CPU."""
+    model = find_case("LionModel", "text").model(mixer, kernel)
+    input_ids = torch.randint(1, 40, (2, 9))
+    expected = model(input_ids).last_hidden_state
+    with torch.device("meta"):
+        equal(model(input_ids).last_hidden_state, expected)
+
+
 @pytest.mark.axes(told_by=["cu_seq_lens_q", "position_ids"], positions=["none", "absolute"])
 def test_packed_sequences_equal_single_ones(mixer, kernel, told_by, positions, find_case, equal):
     case = find_case("LionModel", "text")

@@ -18,9 +18,10 @@ from hub_checkpoints import text_checkpoint
 from retrieval_lion import encoders
 from retrieval_lion.documents import Document
 from retrieval_lion.embed import corpus, job
-from retrieval_lion.files import replaced
+from retrieval_lion.files import replaced, state_of
 from retrieval_lion.passages import LONGEST
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
 from modeling_lion import LionTokenizer, encode_passages, split_passages
 
@@ -111,6 +112,8 @@ def test_all_kinds_of_files_are_read(model, tmp_path, capsys):
         in capsys.readouterr().err
     )
     assert found.pop("note.md") == "# A heading\n\nA lion sleeps."
+    of_name = list(corpus.read_texts(corpus.find_files([folder / "note.md"]).files, corpus.Columns("name")))
+    assert [x.text for _, x in of_name] == ["# A heading\n\nA lion sleeps."]
     assert found == {str(n): sentence(n) for n in range(60)}
     options[3] = "none"
     found = {row["id"]: row["text"] for row in embed(model, tmp_path / "again", folder, options=options)}
@@ -121,9 +124,9 @@ def test_all_kinds_of_files_are_read(model, tmp_path, capsys):
 def passages_of_shards(sources: list[Path], **fields) -> list[list[tuple[str, int, str]]]:
     """For each shard, the passages that a worker finds in it: id of the text, number in the text, and passage."""
     settings, files = job.Settings(**fields), corpus.find_files(sources).files
-    shards = list(job.make_shards(files, settings))
+    shards, states = list(job.make_shards(files, settings)), [state_of(file.path)[:2] for file in files]
     worker = job.Worker.__new__(job.Worker)
-    worker.job, worker.find = job.Job(settings, files, shards, Path(), ""), settings.find()
+    worker.job, worker.find = job.Job(settings, files, states, shards, Path(), ""), settings.find()
     found = [
         [(own, first + n, x.text[a:b]) for own, first, x in worker.texts(shard) for n, (a, b) in enumerate(x.spans)]
         for shard in shards
@@ -220,6 +223,28 @@ def test_it_goes_on_with_what_is_missing(model, tmp_path, monkeypatch):
     assert embed(model, out, file, options=options) == expected
     assert made == [0, 1, 2, *range(2, len(list(out.glob("part-*"))))]
     assert all(path.stat().st_mtime_ns == time for path, time in kept.items()) and not list(out.glob("_part*"))
+
+
+def test_a_file_that_changes_stops_the_job(model, tmp_path):
+    files = [tmp_path / f"{n}.txt" for n in range(3)]
+    for n, file in enumerate(files):
+        file.write_text("\n\n".join(sentence(n, 100) for _ in range(4)))
+    begun = job.begin_job(files, tmp_path / "out", str(model), job.Settings(shard_passages=5))
+    work = job.work(begun)
+    while not begun.part(0).is_file():
+        next(work)
+    files[2].write_text("One passage.")  # the second shard, which ends in it, has read it
+    with pytest.raises(ValueError, match="2.txt has changed since the job began"):
+        list(work)
+    assert len(list((tmp_path / "out").glob("part-*"))) == 2
+
+
+def test_one_pass_is_refused_where_an_encoder_cannot(tmp_path, capsys):
+    model, other = text_checkpoint(tmp_path / "model", "LionModel"), tmp_path / "other"
+    SentenceTransformer(modules=[Transformer(str(model)), Pooling(32, pooling_mode="cls")]).save(str(other))
+    file = write_lines(tmp_path / "a.jsonl", [{"text": "A lion."}])
+    arguments = ["embed", str(file), "--model", str(other), "--out", str(tmp_path / "out"), "--one_pass"]
+    assert cli.main(arguments) == 1 and "leave --one_pass out" in capsys.readouterr().err
 
 
 def test_progress_is_of_passages_within_a_file(model, tmp_path, monkeypatch, capsys):

@@ -7,6 +7,7 @@ import re
 import shutil
 import time
 from importlib import import_module
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +74,50 @@ def test_a_part_of_a_folder_is_searched_by_the_same_index(bag, folder, capsys):
     assert len(list((folder.parent / "cache").glob("*.sqlite"))) == 1
     (folder / "tool.py").unlink()
     assert run(capsys, folder, "delete", "--exclude", "*.py")["passages"] == whole["passages"] - part["passages"]
+
+
+def test_requests_at_the_same_time_have_their_own_files(bag, folder, capsys):
+    asked = {"query": "delete", "folder": str(folder), "package": None, "top": 5, "seconds": None}
+    asked |= {"cache_dir": str(folder.parent / "cache")}
+    requests, found = [asked | {"include": ["*.py"]}, asked], []
+    of_all = searcher.Searcher(str(folder.parent / "model"))
+    assert len([list(of_all.answers(request)) for request in requests]) == 2  # nothing is to be indexed
+    turns = zip_longest(*map(of_all.answers, requests))
+    for last in zip(*turns, strict=True):
+        last = [event for event in last if event][-1]
+        found.append((last["passages"], {place.split(":")[0] for place in places(last)}))
+    assert found == [(2, {"tool.py"}), (4, {"tool.py", "zip.txt", os.path.join("deep", "dates.md")})]
+
+
+def test_a_damaged_index_is_made_anew_within_a_search(bag, folder, capsys):
+    run(capsys, folder, "delete", "--read_all")
+    (path,) = (folder.parent / "cache").glob("*.sqlite")
+    data = bytearray(path.read_bytes())
+    data[16384 * 2 :] = b"\xff" * (len(data) - 16384 * 2)
+    path.write_bytes(data)
+    found = run(capsys, folder, "delete")
+    assert "is damaged" in found["said"] and "the index is made anew" in found["said"] and len(found["answers"]) == 4
+
+
+def test_as_many_answers_as_asked_for(bag, folder, monkeypatch, capsys):
+    monkeypatch.setattr(searcher, "CANDIDATES", 1)
+    assert len(run(capsys, folder, "a zip archive of files", "--top", "3")["answers"]) == 3
+
+
+def test_chinese_and_japanese_are_found_by_parts_of_words(bag, folder, capsys):
+    (folder / "ja.txt").write_text("ライオンは夜に狩りをする。全文検索の例。", encoding="utf-8")
+    (folder / "zh.txt").write_text("狮子在树荫下睡觉。", encoding="utf-8")
+    run(capsys, folder, "delete")
+    of_all = searcher.Searcher(str(folder.parent / "model"))
+    request = {"query": "", "folder": str(folder), "package": None, "top": 5, "seconds": None}
+    request |= {"cache_dir": str(folder.parent / "cache")}
+    list(of_all.answers(request))
+    (found,) = of_all.indexes.values()
+    for word, file in (("検索", "ja.txt:1"), ("睡觉", "zh.txt:1"), ("狮子", "zh.txt:1")):
+        assert [x.place for row in found.by_words(word) for x in found.get([found.keys[row]])] == [file]
+    (folder / "ja.txt").unlink()
+    list(of_all.answers(request))
+    assert found.by_words("検索") == []
 
 
 def test_files_as_people_have_them(bag, folder, capsys):
@@ -365,7 +410,7 @@ def test_the_encoder_reads_only_candidates(bag, folder, monkeypatch, capsys):
     """The answer is among them, though nothing of the folder had been read; `--read_all` reads the others, too."""
     monkeypatch.setattr(searcher, "CANDIDATES", 1)
     for count, (query, place) in enumerate([("turn a date", "dates.md:3"), ("read a zip archive", "zip.txt:3")], 1):
-        found = run(capsys, folder, query)
+        found = run(capsys, folder, query, "--top", "1")
         assert places(found)[0].endswith(place) and found["read"] == bag.count == count and found["complete"]
     found = run(capsys, folder, "read a zip archive", "--read_all")
     assert found["read"] == found["passages"] == bag.count == 4 and len(found["answers"]) == 4
@@ -450,6 +495,9 @@ def test_without_a_query_it_asks(bag, folder, monkeypatch, capsys):
         (["--package", "math", "query"], "--package math"),  # or a built-in one
         (["hollow", "query", "--top", "0"], "--top is 0"),
         ([], "give a folder to search, or --package NAME"),
+        (["", "query"], "the folder has an empty name"),
+        (["full", "query", "--package", "json"], "full is a folder, and --package json"),
+        (["--package", "json", "query", "--include", "*.py"], r"--include \*.py chooses files of a folder"),
         (["full", " "], "the query is empty: give words"),
         (["full", "query", "--model", "gone"], "gone is no folder: give that of a sentence encoder"),
     ],
