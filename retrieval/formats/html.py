@@ -108,12 +108,11 @@ def clear(page: Element) -> None:
 def clear_around(page: Element) -> str:
     """Empty the elements around the main text, as far as most of the text remains. Returns the first h1 in them."""
     whole = rest = len(TEXT(page))
-    chosen: list[Element] = []
+    chosen: dict[Element, int] = {}
     for element in [*page.iter(*AROUND), *(x for x in WITH_ROLE(page) if x.get("role") in ROLES_AROUND)]:
-        size, above = len(TEXT(element)), {element, *element.iterancestors()}
-        is_within = any(x.tag in ("main", "article") for x in above) or not above.isdisjoint(chosen)
-        if 2 * (rest - size) > whole and not is_within:
-            chosen.append(element)
+        size, above = len(TEXT(element)), [element, *element.iterancestors()]
+        if 2 * (rest - size) > whole and not any(x in chosen or x.tag in ("main", "article") for x in above):
+            chosen[element] = size
             rest -= size
     title = next((words for element in chosen for x in element.iter("h1") if (words := TEXT(x).strip())), "")
     for element in chosen:
