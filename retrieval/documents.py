@@ -27,8 +27,13 @@ MOST_BYTES = 100_000_000  # of a file that is read
 HEAD = 8192  # bytes by which binary files are told
 # The first bytes of files of gzip, bzip2, xz, zip, zstd and 7z.
 COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf")
-# A heading in Markdown or reStructuredText.
-HEADING = re.compile(r"^#+ +(\S.*?) *#*$|^ ?([^\s.:#].{2,80})\n([-=~*#])\3{2,}\s*$", re.MULTILINE)
+# A heading in Markdown or reStructuredText. An item of a list, a quote and a line of signs are none.
+HEADING = re.compile(
+    r"^#+ +(\S.*?) *#*\r?$|^ ?(?![-*>] |[-=~*#]+\s*$)([^\s.:#].{2,80})\n([-=~*#])\3{2,}\s*$", re.MULTILINE
+)
+# What generators of pages read, at the beginning of Markdown, and the title in it.
+FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(?=[\w-]+[ \t]*:|---).*?^(---|\.\.\.)\s*$", re.MULTILINE | re.DOTALL)
+TITLE = re.compile(r"^title[ \t]*:[ \t]*([\"']?)([^\s>|].*?)\1\s*$", re.MULTILINE | re.IGNORECASE)
 FENCE = re.compile(r"^ {0,3}(```+|~~~+).*?(^ {0,3}\1|\Z)", re.MULTILINE | re.DOTALL)  # code in Markdown
 LIKE_A_LINE = re.compile(r":(?=\d+$)")  # at the end of a heading
 TOP = 3000  # a heading within the first characters is the name of a text
@@ -58,7 +63,7 @@ def read_bytes(path: str | Path) -> bytes:
 
 def read_text(path: str | Path) -> str:
     """
-    Read a text file in UTF-8, in UTF-16 with a byte order mark, or else in Windows-1252.
+    Read a text file in UTF-16 or UTF-32 with a byte order mark, in UTF-8, or else in Windows-1252.
 
     Raises:
         SkippedFile: a ValueError, if the file is binary, or has more than `MOST_BYTES`.
@@ -107,26 +112,33 @@ class Passage(NamedTuple):
 
 
 def name_of(text: str, path: str | Path) -> str:
-    """Return the first heading of a text in Markdown or reStructuredText, else its file name as words."""
-    found = HEADING.search(text[:TOP])
-    if found:
-        return (found[1] or found[2]).strip("`* ")
-    return Path(printable(path)).stem.replace("_", " ").replace("-", " ")
+    """
+    Return the title of a text in Markdown or reStructuredText: that of its front matter, its first heading, or else
+    its file name as words.
+    """
+    is_rst, top = str(path).lower().endswith(".rst"), text[:TOP]
+    front = None if is_rst else FRONT_MATTER.match(top)
+    title = TITLE.search(front[0]) if front else None
+    words = " ".join(title[2].split()) if title else next((words for *_, words in headings_of(top, is_rst)), "")
+    return words or Path(printable(path)).stem.replace("_", " ").replace("-", " ")
 
 
 def headings_of(text: str, is_rst: bool) -> list[tuple[int, int, int, str]]:
     """
-    Find the headings in Markdown or reStructuredText. Code in fences has none.
+    Find the headings in Markdown or reStructuredText. Code in fences has none, nor has front matter.
 
     Returns:
         For each heading the index of its first character and of the one behind its last, its level from 1 on, and its
         words.
     """
-    fences = [x.span() for x in FENCE.finditer(text)]
+    front = None if is_rst else FRONT_MATTER.match(text)
+    without = deque(x.span() for x in ([front] if front else []) + [*FENCE.finditer(text)])
     levels: dict[str, int] = {} if is_rst else {"=": 1, "-": 2}
     found = []
     for x in HEADING.finditer(text):
-        if (x[1] and is_rst) or any(first <= x.start() < end for first, end in fences):
+        while without and without[0][1] <= x.start():
+            without.popleft()
+        if (x[1] and is_rst) or (without and without[0][0] <= x.start()):
             continue
         marks = len(x[0]) - len(x[0].lstrip("#"))
         level = marks if x[1] else levels.setdefault(x[3], len(levels) + 1)
@@ -171,9 +183,12 @@ def files_of_package(package: str) -> tuple[list[str], str]:
         folder = os.path.realpath(sysconfig.get_path("stdlib"))
         return python_files([folder]), folder
     found = importlib.util.find_spec(package) if package.isidentifier() else None
-    if found is None or found.origin is None or not found.origin.endswith(".py"):
+    file = None if found is None else found.origin
+    if file == "frozen":
+        file = getattr(found.loader_state, "filename", None)
+    if file is None or not file.endswith(".py"):
         raise ValueError(f"--package {package}: this Python has no Python files under that name; give an import name.")
-    origin = Path(found.origin)
+    origin = Path(file)
     if not found.submodule_search_locations:
         return [str(origin)], str(origin.parent)
     return python_files([str(origin.parent)]), str(origin.parents[1])

@@ -74,7 +74,7 @@ class Rules(NamedTuple):
         file = Path(folder, RULES)
         if not file.is_file():
             return []
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = file.read_text(encoding="utf-8-sig", errors="replace").splitlines()
         try:
             return [cls.of(folder, lines)]
         except ValueError:

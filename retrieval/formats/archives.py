@@ -6,13 +6,14 @@ import posixpath
 import re
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from urllib.parse import unquote
 from xml.etree.ElementTree import Element  # whose interface elements of lxml have
 
 from lxml import etree
 
 from .html import blocks_of
-from .section import Section, SkippedFile, under_headings
+from .section import Section, SkippedFile, sections_of_parts, under_headings
 
 
 MOST_UNPACKED = 200_000_000  # bytes
@@ -67,7 +68,7 @@ def blocks_of_document(parent: Element, tags: tuple[str, str, str], block: Calla
 
 
 def read_docx(data: bytes, file: str) -> Iterator[Section]:
-    """Yield the sections of a document of Word."""
+    """Yield the sections of a document of Word. Notes stand in brackets where they are referred to."""
     archive = opened(data, file)
     names = {}
     if "word/styles.xml" in archive.namelist():
@@ -75,18 +76,31 @@ def read_docx(data: bytes, file: str) -> Iterator[Section]:
             name = style.find(WORD + "name")
             names[style.get(WORD + "styleId")] = "" if name is None else name.get(WORD + "val", "").lower()
 
+    signs = {WORD + "tab": lambda x: " ", WORD + "br": lambda x: "\n", WORD + "t": lambda x: x.text or ""}
+
+    def text_of(element: Element) -> str:
+        found = element.iter(*signs)
+        return "".join(signs[x.tag](x) for x in found if x.getparent().tag != WORD + "tabs")
+
+    def in_brackets(notes: dict[str, str], reference: Element) -> str:
+        text = notes.get(reference.get(WORD + "id"), "")
+        return f" ({text})" if text else ""
+
+    for kind in ("footnote", "endnote"):
+        if f"word/{kind}s.xml" in archive.namelist():
+            root = etree.fromstring(archive.read(f"word/{kind}s.xml"), PARSER)
+            notes = {
+                x.get(WORD + "id"): " ".join(map(text_of, x.iter(WORD + "p"))).strip() for x in root.iter(WORD + kind)
+            }
+            signs[f"{WORD}{kind}Reference"] = partial(in_brackets, notes)
+
     def block(element: Element) -> tuple[int, str] | None:
         if element.tag != WORD + "p":
             return None
-        text = "".join(
-            (x.text or "") if x.tag == WORD + "t" else " " if x.tag == WORD + "tab" else "\n"
-            for x in element.iter(WORD + "t", WORD + "tab", WORD + "br")
-            if x.getparent().tag != WORD + "tabs"
-        )
         style = element.find(f"{WORD}pPr/{WORD}pStyle")
         name = "" if style is None else names.get(style.get(WORD + "val"), "")
         heading = re.fullmatch(r"heading (\d)", name)
-        return (1 if name == "title" else 1 + int(heading[1]) if heading else 0), text
+        return (1 if name == "title" else 1 + int(heading[1]) if heading else 0), text_of(element)
 
     body = etree.fromstring(archive.read("word/document.xml"), PARSER)
     etree.strip_elements(body, FALLBACK, with_tail=False)
@@ -95,14 +109,18 @@ def read_docx(data: bytes, file: str) -> Iterator[Section]:
 
 
 def read_odt(data: bytes, file: str) -> Iterator[Section]:
-    """Yield the sections of an OpenDocument text."""
+    """Yield the sections of an OpenDocument text. Notes stand in brackets where they are referred to."""
     archive = opened(data, file)
     if b"encryption-data" in archive.read("META-INF/manifest.xml"):
         raise SkippedFile("encrypted", f"{file} is encrypted: save it without a password.")
     body = etree.fromstring(archive.read("content.xml"), PARSER).find(OFFICE + "body")
-    etree.strip_elements(body, OFFICE + "annotation", TEXT + "note", with_tail=False)
+    etree.strip_elements(body, OFFICE + "annotation", TEXT + "note-citation", with_tail=False)
     for element in body.iter(*SPACES):
         element.text = SPACES[element.tag] * int(element.get(TEXT + "c", "1"))
+    for note in list(body.iter(TEXT + "note")):
+        words = " ".join("".join(x.itertext()) for x in note.iter(TEXT + "p")).strip()
+        note.clear(keep_tail=True)
+        note.text = f" ({words})" if words else ""
 
     def block(element: Element) -> tuple[int, str] | None:
         if element.tag not in (TEXT + "h", TEXT + "p"):
@@ -124,7 +142,10 @@ def read_epub(data: bytes, file: str) -> Iterator[Section]:
     package = container.find(".//{*}rootfile").get("full-path")
     root = etree.fromstring(archive.read(package), PARSER)
     files = {x.get("id"): x.get("href") for x in root.iter("{*}item")}
-    for n, chapter in enumerate(root.iter("{*}itemref"), 1):
-        name = posixpath.normpath(posixpath.join(posixpath.dirname(package), unquote(files[chapter.get("idref")])))
+
+    def read(n: int, chapter: str) -> Iterator[Section]:
+        name = posixpath.normpath(posixpath.join(posixpath.dirname(package), unquote(files[chapter])))
         for text, place, heading in under_headings(blocks_of(archive.read(name), file)):
             yield Section(text, place or f"part {n}", heading)
+
+    return sections_of_parts(partial(read, n, x.get("idref")) for n, x in enumerate(root.iter("{*}itemref"), 1))

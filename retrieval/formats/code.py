@@ -67,11 +67,12 @@ def read_lines(data: bytes, file: str) -> Iterator[Section]:
 def read_latex(data: bytes, file: str) -> Iterator[Section]:
     """Yield the sections of a document in LaTeX, as it is written, without what stands before its beginning."""
     text = "\n".join(lines_of(data, file))
-    begin = text.find(r"\begin{document}") + 1
+    head, found, _ = text.partition(r"\begin{document}")
+    begin = len(head + found) if found else 0
     path: list[tuple[int, str]] = []
     borders = [
-        (begin and text.index("\n", begin), 0, ""),
-        *((x.start(), *heading_of(x)) for x in LATEX.finditer(text)),
+        (begin, 0, ""),
+        *((x.start(), *heading_of(x)) for x in LATEX.finditer(text, begin)),
     ]
     for (start, level, heading), (end, *_) in zip(borders, [*borders[1:], (len(text), 0, "")], strict=True):
         if level:

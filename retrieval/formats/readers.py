@@ -48,20 +48,16 @@ def reader_of(file: str) -> Callable[[bytes, str], Iterable[Section]]:
     Return the reader of a file.
 
     Raises:
-        SkippedFile: if a library that it needs is not installed.
+        ImportError: if a library that it needs is not installed.
     """
     ending = posixpath.splitext(file.lower())[1]
     module, function = READERS.get(ending, BY_LINES).split(".")
-    try:
-        return getattr(import_module(f".{module}", __package__), function)
-    except ImportError as error:
-        missing = str(error.name)
-        raise SkippedFile(INSTALL, f"{file} is read with {missing}: {INSTALL}.", is_lasting=False) from error
+    return getattr(import_module(f".{module}", __package__), function)
 
 
 def sections_of(data: bytes, file: str) -> Iterator[Section]:
     """
-    Yield the sections of a file.
+    Yield the sections of a file, none for an empty one.
 
     Args:
         data: its contents.
@@ -70,13 +66,16 @@ def sections_of(data: bytes, file: str) -> Iterator[Section]:
     Raises:
         SkippedFile: if it is damaged, encrypted, too large, no text or junk, or if a library is missing.
     """
+    if not data.strip():
+        return
     ending = posixpath.splitext(file.lower())[1]
     if ending not in PACKED | MARKED:
         check_text(data, file, is_by_lines=is_code(file))
-    reader = reader_of(file)
     try:
-        yield from reader(data, file)
+        yield from reader_of(file)(data, file)
     except (SkippedFile, MemoryError):
         raise
+    except ImportError as error:
+        raise SkippedFile(INSTALL, f"{file} is read with {error.name}: {INSTALL}.", is_lasting=False) from error
     except Exception as error:  # of any library, for files that it does not expect
         raise SkippedFile("damaged", f"{file} is damaged: {type(error).__name__}: {error}") from error

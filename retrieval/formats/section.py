@@ -2,14 +2,21 @@
 """Sections, which readers yield, and the error for files that are skipped."""
 
 import codecs
+import contextlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 
 # Control bytes that text files do not have. White space and the escape character (colours) are allowed.
 CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+# Byte order marks. That of UTF-16 begins as that of UTF-32 does.
+MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}
+MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+ASCII = bytes(range(128))
+FEW = 0.01  # share of broken characters, among bytes beyond ASCII, in a text in UTF-8 that has been damaged
+AS_WINDOWS = {"ascii", "iso8859-1", "utf-8"}  # charsets that Windows-1252 contains, and one that does not hold
 HEADINGS = " > "  # between headings
 # Length of a passage in characters: shorter paragraphs, rows and lines are joined, longer paragraphs are cut.
 SHORTEST, LONGEST = 500, 1500
@@ -48,25 +55,69 @@ class SkippedFile(ValueError):
 
 def is_binary(head: bytes) -> bool:
     """Return whether a file with these first bytes is no text."""
-    return b"\0" in head and not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return b"\0" in head and not head.startswith(tuple(MARKS))
 
 
-def decode(data: bytes, file: str | Path) -> str:
+def decode(data: bytes, file: str | Path, charset: str | None = None) -> str:
     """
-    Decode a text in UTF-8, in UTF-16 with a byte order mark, or else in Windows-1252.
+    Decode a text in UTF-16 or UTF-32 with a byte order mark, in UTF-8, in its charset, or else in Windows-1252.
+
+    Args:
+        file: is named in the error.
+        charset: what the text is said to be in; it need not exist.
 
     Raises:
-        SkippedFile: if it is binary. `file` is named then.
+        SkippedFile: if it is binary, and no charset is given.
     """
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return data.decode("utf-16", errors="replace")
-    if b"\0" not in data:
+    for mark, encoding in MARKS.items():
+        if data.startswith(mark):
+            return data.decode(encoding, errors="replace")
+    if charset is None and b"\0" in data:
+        raise binary(file)
+    if charset is None or not data.isascii():
+        text = data.decode("utf-8-sig", errors="replace")
+        broken = text.count("\ufffd") - data.count("\ufffd".encode())
+        beyond = len(data.translate(None, ASCII)) if broken else 0
+        if broken <= FEW * beyond or (broken == 1 and beyond > 4):
+            return text
+    if charset is not None:
+        with contextlib.suppress(LookupError, ValueError):  # unknown ones, and those whose codec replaces nothing
+            codec = codecs.lookup(charset).name
+            if codec not in AS_WINDOWS:
+                return data.decode(codec, errors="replace")
+    elif CONTROL.search(data):
+        raise binary(file)
+    return data.decode("cp1252", errors="replace")
+
+
+def binary(file: str | Path) -> SkippedFile:
+    return SkippedFile("no text", f"{Path(file).name} is no text: give text files, such as .txt, .md or .py.")
+
+
+def sections_of_parts(parts: Iterable[Callable[[], Iterable[Section]]]) -> Iterator[Section]:
+    """
+    Yield the sections of the parts of a file, as messages and chapters, without those that cannot be read.
+
+    Args:
+        parts: functions that read one.
+
+    Raises:
+        SkippedFile, ImportError: behind the last section, if a library is missing.
+        Exception: the first error, if no part can be read.
+    """
+    errors, is_read = [], False
+    for part in parts:
         try:
-            return data.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            if not CONTROL.search(data):
-                return data.decode("cp1252", errors="replace")
-    raise SkippedFile("no text", f"{Path(file).name} is no text: give text files, such as .txt, .md or .py.")
+            for section in part():
+                yield section
+                is_read = True
+        except MemoryError:
+            raise
+        except Exception as error:  # of any library, for parts that it does not expect
+            errors.append(error)
+    for error in errors:
+        if not is_read or isinstance(error, ImportError) or not getattr(error, "is_lasting", True):
+            raise error
 
 
 def with_heading(path: list[tuple[int, str]], level: int, heading: str) -> list[tuple[int, str]]:
@@ -76,7 +127,8 @@ def with_heading(path: list[tuple[int, str]], level: int, heading: str) -> list[
 
 def under_headings(blocks: Iterable[tuple[int, str]]) -> Iterator[Section]:
     """
-    Join blocks of text into one section for each heading, whose place and name are the headings above.
+    Join blocks of text into one section for each heading, whose place and name are the headings above. The text of a
+    heading without text is the heading, unless one of a lower level follows.
 
     Args:
         blocks: pairs of a level, 1 or more for a heading and 0 for other text, and the text, in order.
@@ -84,16 +136,18 @@ def under_headings(blocks: Iterable[tuple[int, str]]) -> Iterator[Section]:
     path: list[tuple[int, str]] = []
     texts: list[str] = []
 
-    def section() -> Iterator[Section]:
+    def section(following: int) -> Iterator[Section]:
         headings = HEADINGS.join(heading for _, heading in path)
-        if any(text.strip() for text in texts):
+        if not texts and path and following <= path[-1][0]:
+            texts.append(path[-1][1])
+        if texts:
             yield Section("\n\n".join(texts), headings, headings or None)
 
     for level, text in blocks:
         if level and text.strip():
-            yield from section()
+            yield from section(level)
             path = with_heading(path, level, " ".join(text.split()))
             texts = []
         elif text.strip():
             texts.append(text)
-    yield from section()
+    yield from section(0)

@@ -7,12 +7,15 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from .code import read_lines
+from .junk import check_text
 from .section import HEADINGS, LONGEST, SHORTEST, Section, SkippedFile, decode
 
 
 MOST_CELL = 10_000_000  # characters
 SEPARATORS = ",;\t|"
 NUMBERS = re.compile(r"[\d\s.,:;eE+\-/%()]*")
+NUMBER = re.compile(rf"(?=[^\deE]*\d){NUMBERS.pattern}")  # with a digit before any letter
 FEW_NUMBERS = 100  # characters; longer lists of numbers are no text
 LONGEST_WORD = 300  # characters; longer ones are encoded data
 HEADING = re.compile(r"^(#{1,6}) +(\S.*?) *#*$", re.MULTILINE)
@@ -35,7 +38,8 @@ def read_csv(data: bytes, file: str) -> Iterator[Section]:
         raise SkippedFile("only numbers", f"{file} has only numbers.")
     rows = csv.reader(lines, delimiter=separator)
     first = next((row for row in rows if any(map(str.strip, row))), [])
-    has_names = len(lines) > 1 and len(first) > 1 and not any(NUMBERS.fullmatch(cell) for cell in first)
+    is_full = len(first) > 1 and 2 * sum(map(bool, map(str.strip, first))) >= len(first)
+    has_names = len(lines) > 1 and is_full and not any(map(NUMBER.fullmatch, first))
     return joined(rows_of(rows, [] if has_names else [""] * len(first), first))
 
 
@@ -48,7 +52,8 @@ def rows_of(rows: Any, names: list[str], first: list[str]) -> Iterator[tuple[int
         if names:
             text = " | ".join(filter(str.strip, row))
         else:
-            named = [f"{name}: {cell}" for name, cell in zip(first, row, strict=False) if cell.strip()]
+            pairs = zip(first, row, strict=False)
+            named = [f"{name}: {cell}" if name.strip() else cell for name, cell in pairs if cell.strip()]
             text = "; ".join([*named, *filter(str.strip, row[len(first) :])])  # cells beyond the columns have no name
         yield end + 1, on_one_line(text)
         end = rows.line_num
@@ -78,14 +83,14 @@ def on_one_line(text: str) -> str:
 def read_jsonl(data: bytes, file: str) -> Iterator[Section]:
     """
     Yield the values in lines of JSON, several short ones at once. A line that is no JSON, as the last one of a log may
-    be, is read as it is.
-
-    Raises:
-        ValueError: if the first line is no JSON.
+    be, is read as it is. If the first one is none, the file is read by its lines.
     """
     lines = [(n, line) for n, line in enumerate(decode(data, file).split("\n"), 1) if line.strip()]
-    for _, line in lines[:1]:
-        json.loads(line)
+    try:
+        json.loads(next((line for _, line in lines), "0"))
+    except ValueError:
+        check_text(data, file, is_by_lines=True)
+        return read_lines(data, file)
     return joined((n, on_one_line(flat(value_or_text(line)))) for n, line in lines)
 
 
@@ -97,8 +102,15 @@ def value_or_text(line: str) -> Any:
 
 
 def read_json(data: bytes, file: str) -> Iterator[Section]:
-    """Yield the values of a file of JSON, several short ones at once. Their places are paths, as `users[3].name`."""
-    return joined(pieces(json.loads(decode(data, file)), ""))
+    """
+    Yield the values of a file of JSON, several short ones at once. Their places are paths, as `users[3].name`. Lines
+    of JSON are read as such, and other files, as those with comments, by their lines.
+    """
+    try:
+        value = json.loads(decode(data, file))
+    except ValueError:
+        return read_jsonl(data, file)
+    return joined(pieces(value, ""))
 
 
 def pieces(value: Any, path: str) -> Iterator[tuple[str, str]]:

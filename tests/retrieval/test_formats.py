@@ -18,13 +18,15 @@ import matplotlib.pyplot as plt
 import pypdfium2
 import pytest
 from bag_of_words import use_bag_of_words
+from docx.oxml import OxmlElement
+from docx.oxml.ns import nsmap, qn
 from matplotlib.backends.backend_pdf import PdfPages
 from pypdfium2 import raw
 from retrieval_lion import documents, folders
-from retrieval_lion.formats import archives, readers
+from retrieval_lion.formats import archives, mail, readers
 from retrieval_lion.formats.code import split_lines
 from retrieval_lion.formats.pdf import in_paragraphs
-from retrieval_lion.formats.section import LONGEST, SHORTEST, SkippedFile
+from retrieval_lion.formats.section import LONGEST, SHORTEST, SkippedFile, decode
 from retrieval_lion.search import index as search_index
 from retrieval_lion.search.searcher import find_files
 
@@ -84,7 +86,53 @@ def test_pages_without_marks_encodings_and_broken_ones():
         "<p>Où est <!-- not --> le café<b".encode(),
     ):
         assert [x[0] for x in sections("a.html", data)] == ["Où est le café"]
-    assert sections("a.html", b" ") == [] == sections("a.html", b"<nav>Only a menu</nav>")
+    assert sections("a.html", b" ") == [] == sections("a.html", b"<title>ACME</title><nav>Only a menu</nav>")
+
+
+WORDS = "A pump moves water all day long, and it rests at night."
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ("<pre>a\x0cb&#11;c&#x1B;</pre><h1>Pu\x1bmps</h1>&#65534;d", [("a b c", ""), ("d", "Pu mps")]),
+        ("<p>a\ufdd4b&#xFDD4;c\0d &#60;</p>", [("a b c d <", "")]),
+        ("<h1>A</h1><h2>B</h2><h2>C</h2><p>x</p><h1>D</h1>", [("B", "A > B"), ("x", "A > C"), ("D", "D")]),
+        ("<h2>All <div><p>of it</p></div></h2>x", [("of it x", "All")]),
+        ("<h1><div>One<br>Two</div></h1><p>x</p>", [("x", "One Two")]),
+        (f"<form><header>ACME</header><p>{WORDS}</p><footer>Imprint</footer></form>", [(WORDS, "")]),
+        (f"<title>ACME</title><header><h1>Pumps</h1>Menu</header><main>{WORDS}</main>", [(WORDS, "Pumps")]),
+        (f"<header><h1>ACME</h1></header><h1>Pumps</h1><p>{WORDS}</p>", [(WORDS, "Pumps")]),
+        (f"<div role='banner'><h1> </h1></div><aside>{WORDS}</aside><p>Short.</p>", [(f"{WORDS} Short.", "")]),
+        (f"<div role='banner'>ACME</div>{WORDS}<aside>See also</aside><form>Find</form>", [(WORDS, "")]),
+    ],
+)
+def test_parts_of_pages_that_are_read_and_left_out(page, expected):
+    assert [(text, place) for text, place, _ in sections("a.html", page)] == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "charset", "expected"),
+    [
+        ("Löwe".encode("utf-16"), None, "Löwe"),
+        ("Löwe".encode("utf-32"), None, "Löwe"),
+        (b"L\xf6we", None, "Löwe"),
+        ("Où est le café, là".encode() + b"\xff", None, "Où est le café, là\ufffd"),
+        ("ö".encode() * 98 + b"\xff\xff", None, "Ã¶" * 98 + "ÿÿ"),
+        ("ö".encode() * 99 + b"\xff\xff", None, "ö" * 99 + "\ufffd\ufffd"),
+        ("Löwe".encode(), "iso-8859-1", "Löwe"),
+        (b"L\xf6we\x93", "iso-8859-1", "Löwe“"),
+        (b"L\xf6we", "utf-8", "Löwe"),
+        (b"L\xf6we", "nonsense", "Löwe"),
+        (b"L\xf6we", "base64", "Löwe"),
+        (b"L\xf6we", "idna", "Löwe"),
+        ("ライオン".encode("iso-2022-jp"), "iso-2022-jp", "ライオン"),
+        ("Лев".encode("koi8-r"), "koi8-r", "Лев"),
+        (b"L\0w\0", "utf-16-le", "Lw"),
+    ],
+)
+def test_encodings(data, charset, expected):
+    assert decode(data, "a.txt", charset) == expected
 
 
 def pdf_of(pages: list[str]) -> bytes:
@@ -181,12 +229,32 @@ def test_documents_of_word():
     assert why_skipped("other.docx", zip_of({"a.txt": "A lion."})) == "damaged"
 
 
+def test_notes_and_headings_without_text_in_documents_of_word():
+    document, notes = docx.Document(), {}
+    document.add_heading("Pumps", 1)
+    run = document.add_heading("Install", 2).insert_paragraph_before("Open it").add_run()
+    for kind in ("footnote", "endnote"):
+        run._r.append(OxmlElement(f"w:{kind}Reference", {qn("w:id"): "2"}))
+        note = f"<w:{kind} w:id='2'><w:p><w:r><w:t>A {kind}.</w:t></w:r></w:p></w:{kind}>"
+        notes[f"word/{kind}s.xml"] = f"<w:{kind}s xmlns:w='{nsmap['w']}'>{note}</w:{kind}s>"
+    data = io.BytesIO()
+    document.save(data)
+    with zipfile.ZipFile(data, "a") as archive:
+        for name, xml in notes.items():
+            archive.writestr(name, xml)
+    assert sections("a.docx", data.getvalue()) == [
+        ("Open it (A footnote.) (A endnote.)", "Pumps", "Pumps"),
+        ("Install", "Pumps > Install", "Pumps > Install"),
+    ]
+
+
 URN = "urn:oasis:names:tc:opendocument:xmlns"
 ODT = f"""<?xml version="1.0"?><office:document-content xmlns:office="{URN}:office:1.0"
  xmlns:text="{URN}:text:1.0" xmlns:table="{URN}:table:1.0">
 <office:body><office:text><text:tracked-changes><text:p>Deleted.</text:p></text:tracked-changes>
 <text:h text:outline-level="1">Pumps</text:h>
-<text:p>A<text:s text:c="2"/>pump<text:note><text:p>Foot.</text:p></text:note>
+<text:p>A<text:s text:c="2"/>pump<text:note>
+<text:note-citation>1</text:note-citation><text:p>Foot.</text:p></text:note>
 moves<text:tab/><text:span>water</text:span>.</text:p><text:section><text:h text:outline-level="2">Parts</text:h>
 <table:table><table:table-row><table:table-cell><text:p>Valve</text:p></table:table-cell><table:table-cell><text:p>7</text:p>
 </table:table-cell></table:table-row></table:table></text:section></office:text></office:body></office:document-content>"""
@@ -195,7 +263,7 @@ moves<text:tab/><text:span>water</text:span>.</text:p><text:section><text:h text
 def test_open_documents():
     files = {"content.xml": ODT, "META-INF/manifest.xml": "<manifest/>"}
     assert sections("a.odt", zip_of(files)) == [
-        ("A pump moves water.", "Pumps", "Pumps"),
+        ("A pump (Foot.) moves water.", "Pumps", "Pumps"),
         ("Valve | 7", "Pumps > Parts", "Pumps > Parts"),
     ]
     locked = files | {"META-INF/manifest.xml": "<manifest><encryption-data/></manifest>"}
@@ -217,6 +285,9 @@ def test_books_in_reading_order():
         ("It sleeps again.", "part 2", None),
     ]
     assert why_skipped("a.epub", zip_of(EPUB | {"META-INF/rights.xml": "<rights/>"})) == "encrypted"
+    missing = EPUB["OPS/book.opf"].replace("<spine>", '<spine><itemref idref="c"/>').replace("second", "no")
+    assert sections("a.epub", zip_of(EPUB | {"OPS/book.opf": missing})) == [("A lion wakes.", "Dawn", "Dawn")]
+    assert why_skipped("a.epub", zip_of(EPUB | {"OPS/book.opf": missing.replace("first", "no")})) == "damaged"
 
 
 def test_what_unpacks_to_too_much_is_not_unpacked(monkeypatch):
@@ -259,6 +330,10 @@ def test_tables_without_names_and_of_numbers():
     assert sections("a.csv", "one line") == [("one line", 1, None)]
     assert why_skipped("a.csv", "x,y\n1.5,2e-3\n-3,4\n") == "only numbers"
     assert sections("a.csv", "") == []
+    assert sections("a.csv", ",name,E\n0,Ada,x\n") == [("0; name: Ada; E: x", 2, None)]
+    assert sections("a.csv", "E1,e\nx,y\n") == [("E1: x; e: y", 2, None)]
+    assert sections("a.csv", "1e5,e\nx,y\n") == [("1e5 | e x | y", 1, None)]
+    assert sections("a.csv", "Report,,\na,b,c\n") == [("Report | | a | b | c", 1, None)]
 
 
 def test_json_by_paths():
@@ -270,7 +345,11 @@ def test_json_by_paths():
     assert not any("AAA" in text for text, *_ in found)
     lines = sections("a.jsonl", '{"q": "Who?"}\n\n{"q": "Why?", "n": 3}\n["a", "b"]\n')
     assert lines == [("q: Who?", 1, None), ("q: Why?; n: 3 a, b", 3, None)]
-    assert why_skipped("a.json", '{"a": ') == why_skipped("a.jsonl", "{\n{}") == "damaged"
+    assert sections("a.json", '// A lion\n{"a": 1}') == [('// A lion {"a": 1}', 1, None)]
+    assert sections("a.json", '{"a": 1}\n{"b": 2}') == [("a: 1 b: 2", 1, None)]
+    assert sections("a.jsonl", "{\n{}") == [("{ {}", 1, None)]
+    assert sections("a.json", " \n") == sections("a.jsonl", "") == sections("a.ipynb", "") == []
+    assert why_skipped("a.json", '{"a": "' + "A lion. " * 99) == "minified, or of long lines"
     assert sections("a.jsonl", '{"q": "Who?"}\n{"q": "Wh') == [('q: Who? {"q": "Wh', 1, None)]
     assert why_skipped("deep.json", "[" * 100_000) == "damaged"
 
@@ -382,6 +461,9 @@ A valve.
         (9, "Sell"),
     ]
     assert sections("part.tex", "Only a part.") == [("Only a part.", 1, None)]
+    whole = "\\section{Not yet}\n\\begin{document}A lion.\n\\section{Owls}"
+    assert sections("a.tex", whole) == [("A lion.", 2, None), ("\\section{Owls}", 3, "Owls")]
+    assert sections("a.tex", "\\begin{document}") == []
 
 
 def message(subject: str, text: str) -> EmailMessage:
@@ -418,7 +500,24 @@ def test_mail_with_attachments():
     bad = b"Subject: A lion\nTo: <\nFrom: =?utf-8?q?=ff?= <a@b\n\nIt roars."
     assert sections("a.eml", bad)[0][0].endswith("It roars.")
     odd = b"Content-Type: text/plain; charset=nonsense\n\nA lion \xff roars."
-    assert sections("a.eml", odd) == [("A lion \ufffd roars.", "", None)]
+    assert sections("a.eml", odd) == [("A lion ÿ roars.", "", None)]
+    assert sections("a.eml", b"\nA l\xf6we roars.") == [("A löwe roars.", "", None)]
+    koi8 = b"Content-Type: text/html; charset=koi8-r\n\n<p>" + "Лев".encode("koi8-r")
+    assert sections("a.eml", koi8) == [("Лев", "", None)]
+
+
+def test_messages_of_a_box_begin_with_a_time_and_fail_alone(monkeypatch):
+    times = "Mon Jan  5 10:00:00 2026", "Tue, 6 Jan 2026 10:00 +0100", "Wed Jan  7 10:00:00 +0000 2026"
+    body = "\nA lion.\n\nFrom tomorrow on, and all of 2026, it sleeps.\n\n"
+    box = "".join(f"From 1@x {time}\r\nSubject: {n}\r\n{body}" for n, time in enumerate(times)).encode()
+    found = sections("a.mbox", box)
+    assert [name for *_, name in found] == ["0", "1", "2"]
+    assert all(text.endswith("A lion. From tomorrow on, and all of 2026, it sleeps.") for text, *_ in found)
+    read = mail.text_of
+    monkeypatch.setattr(mail, "text_of", lambda body: 1 / (body["Subject"] != "1") and read(body))
+    assert [(place, name) for _, place, name in sections("a.mbox", box)] == [("message 1", "0"), ("message 3", "2")]
+    monkeypatch.setattr(mail, "text_of", lambda body: 1 / 0)
+    assert why_skipped("a.mbox", box) == "damaged"
 
 
 LOG = "".join(f"2026-01-{n % 28 + 1:02} 10:00:00 INFO worker[{n}]: done\n" for n in range(30))
@@ -492,6 +591,22 @@ def test_a_missing_library_is_named_with_its_installation(tmp_path, monkeypatch)
     assert said == "" and {text.strip() for text in read} == {"A lion.", "An owl."}
 
 
+def test_libraries_that_mail_and_its_attachments_need(monkeypatch):
+    """The rest of a message is read before the error."""
+    page, attached = EmailMessage(), message("Report", "A lion.")
+    page.set_content("<p>A lion.</p>", subtype="html")
+    attached.add_attachment(PAGE.encode(), maintype="text", subtype="html", filename="page.html")
+    monkeypatch.delitem(sys.modules, "retrieval_lion.formats.html", raising=False)
+    monkeypatch.setitem(sys.modules, "lxml", None)
+    box = b"From ada Mon Jan  5 10:00:00 2026\n" + bytes(page)
+    for name, data, count in (("a.eml", bytes(page), 0), ("a.eml", bytes(attached), 1), ("a.mbox", box, 0)):
+        found = []
+        with pytest.raises(SkippedFile) as error:
+            found.extend(readers.sections_of(data, name))
+        assert error.value.reason == readers.INSTALL and not error.value.is_lasting
+        assert len(found) == count
+
+
 def test_single_surrogates_are_replaced(tmp_path):
     cell = {"cell_type": "markdown", "source": "# A \ud800 lion"}
     (tmp_path / "a.ipynb").write_text(json.dumps({"cells": [cell]}))
@@ -549,6 +664,11 @@ def test_the_rules_of_gitignore(tmp_path):
     make(tmp_path, {"sub/b.tmp": "x"})  # by the rules above it
     assert "sub/b.tmp" not in names(folders.files_of_folder(tmp_path / "sub"), tmp_path)
     assert names(folders.files_of_folder(tmp_path / "build"), tmp_path) == ["build/c.txt"]  # asked for
+
+
+def test_rules_after_a_byte_order_mark(tmp_path):
+    make(tmp_path, {".gitignore": "\ufeff*.tmp\n", "a.txt": "x", "b.tmp": "x"})
+    assert names(folders.files_of_folder(tmp_path), tmp_path) == ["a.txt"]
 
 
 def test_rules_that_are_no_patterns_match_nothing(tmp_path):

@@ -176,6 +176,36 @@ def test_documents_have_the_names_of_their_headings():
     assert list(texts.passages_of_text(" \n\n", "a.txt")) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "path", "expected"),
+    [
+        ("---\ntitle: 'My page'\ndate: 2026\n---\n\n# Intro\n", "a.md", ["My page", "Intro"]),
+        ("---\r\nlayout: x\r\n---\r\n\r\nIntro here\r\n-----\r\n", "a.md", ["Intro here", "Intro here"]),
+        ("---\n# no: heading\ntitle: >-\n  Long\n---\nx", "a_b.md", ["no: heading", "no: heading"]),
+        ("---\nkey: x\n# no\ntitle: >-\n  Long\n---\nx", "a_b.md", ["a b"]),
+        ("---\n---\nx", "a_b.md", ["a b"]),
+        ("---\n\n# Lions\n\n---\nx", "a.md", ["Lions", "Lions"]),
+        ("- a list\n---\n> a quote\n---\n* more\n---\n", "a_b.md", ["a b"]),
+        ("```\n# no\n```\n# Lions #\r\n~~~\n# no\n~~~\n## Owls\n", "a.md", ["Lions", "Lions", "Owls"]),
+        ("# a comment\n\nLions\n=====\n", "a.rst", ["Lions", "Lions"]),
+    ],
+)
+def test_titles_and_headings(text, path, expected):
+    """The title, and the headings, of which none is in front matter and code."""
+    headings = [words for *_, words in texts.headings_of(text, path.endswith(".rst"))]
+    assert [texts.name_of(text, path), *headings] == expected
+
+
+def test_a_title_with_the_end_of_lines_of_windows_is_not_doubled():
+    assert [x.name for x in texts.passages_of_text("# Title here\r\n\r\nText.", "a.md")] == ["Title here"]
+
+
+def test_many_headings_and_fences_are_found_in_linear_time():
+    begin = time.process_time()
+    assert len(texts.headings_of("```\nx\n```\n\n# b c\n" * 20_000, is_rst=False)) == 20_000
+    assert time.process_time() - begin < 5
+
+
 def test_documents_have_no_single_surrogates(tmp_path):
     (tmp_path / "a.py").write_text('"\\ud800 ends no pair."')
     (found,) = texts.passages_of_docstrings(str(tmp_path / "a.py"), str(tmp_path))
@@ -543,6 +573,8 @@ def test_packages_have_their_import_names():
     files, folder = texts.files_of_package("zipfile")
     (found,) = [x for file in files for x in texts.passages_of_docstrings(file, folder) if x.name == "zipfile"]
     assert found.text == "Read and write ZIP files."
+    for package in ("os", "abc", "codecs"):  # frozen into Python
+        assert texts.files_of_package(package) == ([os.path.join(folder, f"{package}.py")], folder)
     files, _ = texts.files_of_package(texts.STANDARD_LIBRARY)
     assert os.path.realpath(json.__file__) in files
 
