@@ -220,7 +220,7 @@ class Index:
         self.remove(name)
         now, passages, fault, is_lasting = time.time_ns(), [], None, True
         try:
-            passages = list(read(file))
+            passages.extend(read(file))  # and keep what was read before an error
         except SkippedFile as error:
             fault, is_lasting = error.reason, error.is_lasting
         except OSError as error:

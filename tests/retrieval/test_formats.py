@@ -591,6 +591,20 @@ def test_a_missing_library_is_named_with_its_installation(tmp_path, monkeypatch)
     assert said == "" and {text.strip() for text in read} == {"A lion.", "An owl."}
 
 
+def test_what_is_read_before_an_error_is_searched(tmp_path, monkeypatch):
+    attached = message("Report", "A lion.")
+    attached.add_attachment(pdf_of(["An owl."]), maintype="application", subtype="pdf", filename="a.pdf")
+    (tmp_path / "a.eml").write_bytes(bytes(attached))
+    index = search_index.Index(None, use_bag_of_words(monkeypatch))
+    with monkeypatch.context() as without:
+        without.delitem(sys.modules, "retrieval_lion.formats.pdf", raising=False)
+        without.setitem(sys.modules, "pypdfium2", None)
+        read, said = indexed(index, tmp_path)
+    assert "a.eml (pip install" in said and any("A lion." in text for text in read)
+    read, said = indexed(index, tmp_path)
+    assert said == "" and any("An owl." in text for text in read)
+
+
 def test_libraries_that_mail_and_its_attachments_need(monkeypatch):
     """The rest of a message is read before the error."""
     page, attached = EmailMessage(), message("Report", "A lion.")
