@@ -176,7 +176,7 @@ MUTANTS = [
     Mutant(
         "rotary: padding is numbered inside packed sequences",
         "token_positions",
-        "return before - before[:, first]",
+        "return (last - before).clamp(min=0)",
         "return (token - first).unsqueeze(0)",
         "test_rotary.py",
     ),
@@ -242,7 +242,7 @@ MUTANTS = [
     Mutant(
         "padding: it is numbered",
         "token_positions",
-        "is_real.cumsum(dim=1) - is_real.long()",
+        "is_real.cumsum(dim=1) - 1",
         "token.unsqueeze(0)",
         "test_modeling_lion.py::test_padding_changes_nothing test_rotary.py",
     ),
@@ -273,6 +273,20 @@ MUTANTS = [
         "if not begins.any():",
         "if True:",
         PACKED,
+    ),
+    Mutant(
+        "packing: a graph does not look at position_ids",
+        "packed_borders",
+        "~begins.any()",
+        "begins.any() | True",
+        "test_modeling_lion.py::test_graphs_ignore_no_packing",
+    ),
+    Mutant(
+        "decays: a conversion to half precision rounds them",
+        "Float32Parameters._apply",
+        "x.dtype.itemsize < 4 and name in before",
+        "False",
+        "mixers/test_delta.py::test_decays_of_new_models_in_half_precision_are_float32",
     ),
     Mutant(
         "model: nothing is dropped from mixed values",
@@ -354,9 +368,16 @@ MUTANTS = [
     Mutant(
         "heads: choices are scored as if each were of another question",
         "LionForMultipleChoice.forward",
-        ".view(-1, num_choices)",
-        ".view(num_choices, -1).T",
+        ".view(len(given[0]), num_choices, -1)",
+        ".view(num_choices, len(given[0]), -1).transpose(0, 1)",
         "test_modeling_lion.py::test_batch_equals_singles",
+    ),
+    Mutant(
+        "heads: packed choices are scored in the order of their rows",
+        "LionForMultipleChoice.forward",
+        ".transpose(1, 2)",
+        "",
+        "test_modeling_lion.py::test_packed_choices_belong_to_their_questions",
     ),
     Mutant(
         "losses: many labels and regression are not divided when gradients accumulate",
