@@ -277,7 +277,7 @@ def test_graphs_ignore_no_packing(told_by, find_case):
         graph(input_ids, **{told_by: given})
 
 
-@pytest.mark.axes(mixer=["lit", "decay", "selective", "delta", "softmax"])
+@pytest.mark.axes(mixer=["lit", "decay", "selective", "delta"])
 def test_another_default_device_changes_nothing(mixer, kernel, find_case, equal):
     """As that of a GPU, while a model is on the CPU."""
     model = find_case("LionModel", "text").model(mixer, kernel)
