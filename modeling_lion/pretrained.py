@@ -103,7 +103,24 @@ def check_mixer_weights(name: str, config: PreTrainedConfig, unexpected: list[st
         )
 
 
-class PretrainedOverrides(ModelPart):
+class CheckedLoading(ModelPart):
+    """Loading with clear errors for damaged weights and weights of another configuration."""
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, *args, output_loading_info: bool = False, **kwargs):
+        """`PreTrainedModel.from_pretrained`, with errors that name what is wrong with weights."""
+        name = pretrained_model_name_or_path
+        with explain_damaged_weights(name):
+            model, info = super().from_pretrained(name, *args, output_loading_info=True, **kwargs)
+        model.check_loaded_weights(name, info["unexpected_keys"], info["missing_keys"])
+        return (model, info) if output_loading_info else model
+
+    def check_loaded_weights(self, name: str, unexpected: list[str], missing: list[str]) -> None:
+        """Raise a ValueError if weights of `name` that are new or were not loaded are of another configuration."""
+        raise NotImplementedError
+
+
+class PretrainedOverrides(CheckedLoading):
     """The methods of `PreTrainedModel` that LION overrides to load and save models."""
 
     pooler: Any
@@ -116,14 +133,8 @@ class PretrainedOverrides(ModelPart):
         if others and first.__module__.startswith("torch.distributed"):
             cls.__name__, cls.__module__ = others[0].__name__, others[0].__module__
 
-    @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path, *args, output_loading_info: bool = False, **kwargs):
-        """`PreTrainedModel.from_pretrained`, with clear errors for damaged weights and weights of another mixer."""
-        name = pretrained_model_name_or_path
-        with explain_damaged_weights(name):
-            model, info = super().from_pretrained(name, *args, output_loading_info=True, **kwargs)
-        check_mixer_weights(name, model.config, info["unexpected_keys"], info["missing_keys"])
-        return (model, info) if output_loading_info else model
+    def check_loaded_weights(self, name: str, unexpected: list[str], missing: list[str]) -> None:
+        check_mixer_weights(name, self.config, unexpected, missing)
 
     def _adjust_missing_and_unexpected_keys(self, loading_info) -> None:
         """Drop the pooler of an encoder that was saved without one: a new pooler would give random vectors."""

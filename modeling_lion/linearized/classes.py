@@ -21,7 +21,7 @@ from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
 
 from ..attention.numerics import accumulation_dtype
-from ..pretrained import explain_damaged_weights
+from ..pretrained import CheckedLoading
 from ..private_apis import model_mappings, register_recorded_outputs, replace_registered_configs
 from .attention_functions import LINEARIZED_FORMS
 from .branch import KeptAttention, LinearBranch
@@ -32,7 +32,7 @@ from .model_inputs import make_positions_cyclic, with_tokens
 BRANCH = ".lion."  # in the names of weights
 
 
-class LinearizedModel(PreTrainedModel):
+class LinearizedModel(CheckedLoading, PreTrainedModel):
     """The base class of linearized models; each also inherits from its class of transformers."""
 
     def __init__(self, config: PreTrainedConfig, *inputs, **kwargs):
@@ -52,14 +52,8 @@ class LinearizedModel(PreTrainedModel):
         install_branches(self)
         self.post_init()
 
-    @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path, *args, output_loading_info: bool = False, **kwargs):
-        """`PreTrainedModel.from_pretrained`, with clear errors for damaged weights and weights of other branches."""
-        name = pretrained_model_name_or_path
-        with explain_damaged_weights(name):
-            model, info = super().from_pretrained(name, *args, output_loading_info=True, **kwargs)
-        check_branch_weights(name, model, info["unexpected_keys"], info["missing_keys"])
-        return (model, info) if output_loading_info else model
+    def check_loaded_weights(self, name: str, unexpected: list[str], missing: list[str]) -> None:
+        check_branch_weights(name, self, unexpected, missing)
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
         if self.config.lion_layers is not None:

@@ -102,8 +102,7 @@ class Index:
         except sqlite3.OperationalError as error:
             raise OSError(f"{path}: {error}") from error
         except sqlite3.DatabaseError as error:
-            self.note = f"{path} is damaged ({error}): the index is made anew."
-            delete(path)
+            self.note = delete_damaged(path, error)
             self.connect()
 
     def connect(self) -> None:
@@ -352,7 +351,8 @@ def inode_or_none(path: Path) -> int | None:
     return state and state[-1]
 
 
-def delete(path: Path) -> None:
-    """Delete a file or a folder. Errors are ignored, as on a disk that cannot be written."""
+def delete_damaged(path: Path, error: Exception) -> str:
+    """Delete an index. Errors are ignored, as on a disk that cannot be written. Returns a message."""
     with contextlib.suppress(OSError):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return f"{path} is damaged ({error}): the index is made anew."

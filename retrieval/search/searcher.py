@@ -14,7 +14,7 @@ from ..documents import Passage, files_of_package, passages_of, passages_of_docs
 from ..encoders import READING, SentenceEncoder, load_encoder
 from ..folders import files_of_folder, skipped_in_words
 from ..sources import files_of_model
-from .index import Index, delete
+from .index import Index, delete_damaged
 from .snippets import place_of_snippet, snippets
 
 
@@ -125,8 +125,7 @@ class Searcher:
             except sqlite3.DatabaseError as error:
                 if not is_first or isinstance(error, sqlite3.OperationalError):  # a disk or a lock
                     raise OSError(f"{index.path}: {error}") from error
-                delete(index.path)
-                yield {"message": f"{index.path} is damaged ({error}): the index is made anew."}
+                yield {"message": delete_damaged(index.path, error)}
 
     def index_of(self, request: dict) -> Index:
         """
