@@ -25,6 +25,8 @@ from training_lion.scripts.arguments import option
 from transformers import AutoModelForSequenceClassification, EvalPrediction, Trainer, TrainingArguments
 from transformers.tokenization_utils_base import LARGE_INTEGER
 
+from modeling_lion.linearized.model_inputs import longest_text
+
 
 @dataclass(frozen=True)
 class Task:
@@ -254,8 +256,8 @@ def main(args: list[str] | None = None) -> Trainer:
 
     tokenizer = models.load_tokenizer(model_args)
     model = models.load_model(AutoModelForSequenceClassification, model_args, config)
-    known = tokenizer.model_max_length if tokenizer.model_max_length < LARGE_INTEGER else models.context_length(config)
-    length, longest = glue_args.max_seq_length or known, models.longest_text(config)
+    known, longest = tokenizer.model_max_length, longest_text(model)
+    length = glue_args.max_seq_length or (known if known < LARGE_INTEGER else models.context_length(config, longest))
     models.check_length("--max_seq_length is", length, longest, f"give --max_seq_length {longest}")
     if is_train:
         tokenizer.model_max_length = length  # is saved

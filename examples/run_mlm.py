@@ -29,6 +29,8 @@ from transformers import (
     TrainingArguments,
 )
 
+from modeling_lion.linearized.model_inputs import longest_text
+
 
 SHUFFLE_BUFFER = 10_000
 
@@ -173,7 +175,7 @@ def train_tokenizer(dataset, config: PreTrainedConfig, vocab_size: int) -> LionT
     """Train a tokenizer on the texts of a dataset, with at most `vocab_size` entries."""
     (column,) = data_files.find_texts(dataset, "The data")
     texts = (example[column] for example in dataset)
-    longest = models.longest_text(config)
+    longest = longest_text(models.without_weights(config))
     limit = {} if longest is None else {"model_max_length": longest}
     return LionTokenizer.train_from_iterator(texts, vocab_size, **limit)
 
@@ -220,7 +222,8 @@ def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line; returns the Trainer."""
     setup = training.start(DataTrainingArguments, args, MlmModelArguments, from_scratch=True, can_predict=False)
     model_args, data_args, training_args, config, checkpoint = setup
-    length, longest = data_args.max_seq_length or models.context_length(config), models.longest_text(config)
+    longest = longest_text(models.without_weights(config))
+    length = data_args.max_seq_length or models.context_length(config, longest)
     models.check_length("--max_seq_length is", length, longest, f"give --max_seq_length {longest}")
     datasets = load_texts(data_args, training_args, model_args.cache_dir)
     tokenizer = load_tokenizer(setup, datasets)

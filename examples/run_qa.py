@@ -30,6 +30,8 @@ from transformers import (
     TrainingArguments,
 )
 
+from modeling_lion.linearized.model_inputs import longest_text
+
 
 TYPES = tuple(
     name for name in data_files.TABLES if data_files.FILE_TYPES[name] != "csv"
@@ -338,8 +340,9 @@ def main(args: list[str] | None = None) -> Trainer:
     files = data_files.needed_files(qa_args, training_args, TYPES)
     questions = load_questions(files, qa_args.version_2_with_negative, model_args.cache_dir)
     questions = {split: qa_args.limit(split, rows) for split, rows in questions.items()}
-    tokenizer, longest = models.load_tokenizer(model_args), models.longest_text(config)
+    tokenizer = models.load_tokenizer(model_args)
     model = models.load_model(AutoModelForQuestionAnswering, model_args, config)
+    longest = longest_text(model)
     windows = {split: encode_questions(rows, tokenizer, qa_args, longest) for split, rows in questions.items()}
     evaluated = {"windows": windows.get("validation"), "questions": questions.get("validation")}
     metrics = partial(measure, **evaluated, qa_args=qa_args)

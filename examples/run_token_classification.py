@@ -23,6 +23,8 @@ from training_lion.scripts import arguments, class_names, data_files, models, tr
 from training_lion.scripts.arguments import option
 from transformers import AutoModelForTokenClassification, DataCollatorForTokenClassification, EvalPrediction, Trainer
 
+from modeling_lion.linearized.model_inputs import longest_text
+
 
 CONLL = (".conll", ".bio", ".iob2", ".tsv", ".txt")
 TYPES = (
@@ -252,8 +254,9 @@ def main(args: list[str] | None = None) -> Trainer:
     for split, rows in sentences.items():
         if split != "predict":
             ids[split] = class_names.number_names(tag_places(rows), names, "The model", not training_args.do_train)
-    tokenizer, longest = models.load_tokenizer(model_args), models.longest_text(config)
+    tokenizer = models.load_tokenizer(model_args)
     model = models.load_model(AutoModelForTokenClassification, model_args, config)
+    longest = longest_text(model)
     datasets = {split: encode_split(rows, tokenizer, ids.get(split), longest) for split, rows in sentences.items()}
     if training_args.do_train:
         datasets["train"] = leave_out_long(datasets["train"], sentences["train"], token_args.max_seq_length)

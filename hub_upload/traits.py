@@ -42,7 +42,7 @@ class Traits:
     has_weights = True
 
     def __init__(self, model: PreTrainedModel):
-        self.model, self.config = model, model.config
+        self.model, self.config, self.longest_text = model, model.config, longest_text(model)
         self.set_up()
 
     def set_up(self) -> None:
@@ -56,7 +56,6 @@ class Traits:
             ("none", "right", "left", "interior") if self.modality == "text" else ("none",)
         )
         self.chunk_size = config.chunk_size
-        self.longest_text = config.longest_text
         self.image_shape = (config.num_channels, *config.image_shape)
         self.auto_classes = {name: (model,) for name, model in AUTO_MODELS[config.modality].items()}
 
@@ -85,7 +84,6 @@ class LinearizedTraits(Traits):
         self.has_linear_layers = any(isinstance(x, LinearBranch) for x in self.model.modules())
         self.paddings = ("none", "right") if self.modality == "text" else ("none",)
         self.exact_length = config.lion_exact_length
-        self.longest_text = longest_text(self.model)
         size = getattr(config, "image_size", None) or (1, 1)
         self.image_shape = (getattr(config, "num_channels", 3), *((size, size) if isinstance(size, int) else size))
         self.auto_classes = config.auto_classes

@@ -22,7 +22,7 @@ from transformers.utils import logging
 from modeling_lion.linearized.config import LinearizedConfig, is_lion
 from modeling_lion.linearized.model_inputs import longest_text
 
-from .characters import EAST_ASIAN
+from .characters import EAST_ASIAN, without_surrogates
 from .formats.section import LONGEST, SHORTEST
 
 
@@ -249,7 +249,7 @@ class PassageEncoder:
         self.model = self.model.base_model
         config = self.model.config
         is_linearized = isinstance(config, LinearizedConfig)
-        self.longest_text = longest_text(self.model) if is_linearized else config.longest_text
+        self.longest_text = longest_text(self.model)
         # The position of a text's first token in the position table. Encoders without positions read rows one by one.
         table = config.lion_position_table if is_linearized else None
         self.first_position = 0 if table is None else table[1]
@@ -305,7 +305,7 @@ def encode_passages(
     Args:
         encoder: a `SentenceTransformer` around a LION or a linearized encoder (`linearize`), its folder or name on the
             Hub, or a tuple of the model and its tokenizer. It must have mean pooling.
-        documents: texts of any length.
+        documents: texts of any length. Single surrogates count as U+FFFD.
         passages: for each document a list of passages: the first character and the one behind the last. Passages may
             overlap. Or a function that returns this list for a text. `None` means `split_passages`.
         names: names of the documents. `"name: "` is put in front of each passage, which helps an encoder that was
@@ -333,6 +333,7 @@ def encode_passages(
     """
     if isinstance(documents, str):
         raise ValueError("`documents` is one text: give a list of texts.")
+    documents = [without_surrogates(text) for text in documents]
     if names is not None and (isinstance(names, str) or not all(isinstance(name, str) for name in names)):
         raise ValueError("`names` must be a list of strings, one for each document.")
     if max_document_tokens < 3:  # [CLS], a token and [SEP]
@@ -366,7 +367,7 @@ def encode_passages(
     for number, text in enumerate(
         logging.tqdm(documents, desc="Encoding", unit="document", disable=not show_progress)
     ):
-        name = None if names is None else names[number]
+        name = None if names is None else without_surrogates(names[number])
         for row in token_rows(model.tokenizer, number, text, spans[number], name, longest, model.prompt):
             cut_tokens[number][row.passages] = row.cut_tokens
             if waiting and sum(len(x.input_ids) for x in (*waiting, row)) > PACKED_TOKENS:

@@ -56,9 +56,11 @@ class LionTokenizer(BertTokenizer):
                 UnicodeDecodeError,
             ):
                 raise
+            given = ", ".join(name for name in kwargs if not name.startswith("_"))
             raise OSError(
                 f"The tokenizer in {pretrained_model_name_or_path} is damaged or cut short ({error!r}): download or "
-                "save tokenizer.json and tokenizer_config.json again."
+                "save tokenizer.json and tokenizer_config.json again"
+                + (f", or correct the value of an argument ({given})." if given else ".")
             ) from error
         check_words(tokenizer, pretrained_model_name_or_path)
         return tokenizer

@@ -18,8 +18,6 @@ from tokenization_lion.tokenization_lion import check_words
 from torch import nn
 from transformers.utils import cached_file
 
-from modeling_lion import LionConfig
-from modeling_lion.linearized.config import LinearizedConfig
 from modeling_lion.linearized.model_inputs import BUFFERED_POSITIONS, longest_text
 
 from ..export.exported import FILES, ExportedModel
@@ -283,14 +281,12 @@ def describe(
 
 def own_limit(model: SentenceTransformer | CrossEncoder) -> int | None:
     """Return the most tokens that a model reads; `None` without a limit."""
-    network, config = model[0].model, model[0].model.config
+    network = model[0].model
     limits = [as_long_as_saved(model).max_seq_length or NO_LIMIT]
     if isinstance(network, ExportedModel):
         limits.append(BUFFERED_POSITIONS)
-    elif isinstance(config, LinearizedConfig):
+    else:
         limits.append(longest_text(network) or NO_LIMIT)
-    elif isinstance(config, LionConfig):
-        limits.append(config.longest_text or NO_LIMIT)
     return min(limits) if min(limits) < NO_LIMIT else None
 
 

@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
+from configuration_lion.configuration_lion import LionConfig
+
 from ..attention.tracing import is_readable
 from ..private_apis import has_hooks
 from ..tokens import (
@@ -210,12 +212,28 @@ def make_positions_cyclic(model: PreTrainedModel) -> None:
 
 
 def longest_text(model: PreTrainedModel) -> int | None:
-    """The most tokens that a text may have; `None` without a limit."""
-    base = model.base_model
-    if not base.config.has_longest_text:
+    """
+    The most tokens for which a LION, a linearized encoder or any other has positions; `None` without a limit. Tables
+    with a `padding_idx`, as RoBERTa's, count positions from behind it, so that they have fewer than
+    `max_position_embeddings`.
+    """
+    base, config = model.base_model, model.base_model.config
+    if isinstance(config, LionConfig):
+        return config.longest_text
+    if isinstance(config, LinearizedConfig):
+        if not config.has_longest_text:
+            return None
+        name, first = config.lion_position_table
+        return base.get_submodule(name).num_embeddings - first
+    limit = getattr(config, "max_position_embeddings", None)
+    if limit is None or limit < 1:
         return None
-    name, first = base.config.lion_position_table
-    return base.get_submodule(name).num_embeddings - first
+    embeddings = [(name, x) for name, x in base.named_modules() if isinstance(x, nn.Embedding)]
+    tables = [table for name, table in embeddings if "position" in name.rpartition(".")[2]]
+    if not tables and (getattr(config, "rope_parameters", None) or getattr(config, "relative_attention", False)):
+        return None
+    unused = (0 if table.padding_idx is None else table.padding_idx + 1 for table in tables)
+    return min([limit, *(table.num_embeddings - n for table, n in zip(tables, unused, strict=True))])
 
 
 def check_length(model: PreTrainedModel, length: int, given: dict) -> None:

@@ -257,6 +257,21 @@ def test_longer_texts_than_the_table_are_refused():
     hidden(linear("NomicBertModel"), torch.full((1, 100), 5))  # rotations have no end
 
 
+@pytest.mark.parametrize(
+    ("name", "longest"),
+    [("BertModel", 64), ("RobertaModel", 63), ("DistilBertModel", 64), ("ModernBertModel", None), ("BartEncoder", 64)],
+)
+def test_the_longest_text_of_an_encoder_that_is_not_linear(name, longest):
+    """Tables that count from behind their `padding_idx`, as RoBERTa's, have fewer positions than rows."""
+    model = BY_NAME[name].model().eval()
+    assert model_inputs.longest_text(model) == longest
+    with torch.no_grad():
+        assert model(torch.full((1, longest or 100), 5)).last_hidden_state.isfinite().all()
+        if longest is not None:
+            with pytest.raises((IndexError, RuntimeError)):
+                model(torch.full((1, longest + 1), 5))
+
+
 def test_default_positions_grow_with_the_text(monkeypatch, equal):
     model = linear(positions="cyclic")
     ids = torch.randint(3, 40, (1, 200))

@@ -252,6 +252,15 @@ def test_nothing(tokenizer):
     assert encode_passages(encoder, ["", "An owl."], names=["a", "b"]).documents.tolist() == [1]
 
 
+def test_single_surrogates_count_as_unknown_characters(tokenizer):
+    encoder = make_model(tokenizer), tokenizer
+    broken, replaced = (
+        encode_passages(encoder, [f"An {x} owl."], [[(3, 4), (5, 9)]], names=[f"owl {x}"]).vectors
+        for x in ("\ud83d", "\ufffd")
+    )
+    np.testing.assert_array_equal(broken, replaced)
+
+
 def test_passages_without_tokens_have_the_vector_0(tokenizer):
     spans = [(0, 7), (9, 11), (8, 9)]
     encoded = encode_passages((make_model(tokenizer), tokenizer), ["An owl.\n\n\u200b\u200b"], [spans])

@@ -187,3 +187,9 @@ def test_a_tokenizer_that_is_not_there_is_missed(tmp_path):
                 load(folder)
     with pytest.raises(OSError, match="There is no tokenizer"):
         pipeline("fill-mask", model=str(text))
+
+
+def test_a_wrong_argument_is_named(tmp_path):
+    LionTokenizer.train_from_iterator(["the lion sleeps"], vocab_size=40).save_pretrained(tmp_path)
+    with pytest.raises(OSError, match=r"has to be either str .*, or correct the value of an argument \(unk_token\)"):
+        LionTokenizer.from_pretrained(tmp_path, unk_token=3)

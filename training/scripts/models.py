@@ -6,14 +6,13 @@ import re
 from difflib import get_close_matches
 from pathlib import Path
 
+import torch
 from tokenization_lion import lion_image_processor
-from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoImageProcessor, AutoModel, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 
+import modeling_lion  # noqa: F401  (the Auto classes and pipelines know LION from here on)
 from configuration_lion import PRESETS, LionConfig, lion_preset
 from configuration_lion.registry import find_mixer
-
-# With the package, the Auto classes and pipelines know LION.
-from modeling_lion.linearized.config import LinearizedConfig
 
 from .arguments import ModelArguments
 
@@ -84,22 +83,20 @@ def parsed(word: str, before: object) -> object:
     return float(value) if type(before) is float and type(value) is int else value
 
 
-def context_length(config: PreTrainedConfig) -> int:
-    """Return the configured length of a text in tokens, of a LION or a model of transformers."""
-    return config.context_length if isinstance(config, LionConfig) else config.max_position_embeddings
+def context_length(config: PreTrainedConfig, longest: int | None) -> int:
+    """Return the configured length of a text in tokens, at most the `longest_text` of the model."""
+    length = config.context_length if isinstance(config, LionConfig) else config.max_position_embeddings
+    return length if longest is None else min(length, longest)
 
 
-def longest_text(config: PreTrainedConfig) -> int | None:
-    """Return how many tokens a LION or a model of transformers has positions for; `None` without a limit."""
-    if isinstance(config, LionConfig):
-        return config.longest_text
-    if isinstance(config, LinearizedConfig) and not config.has_longest_text:
-        return None
-    return getattr(config, "max_position_embeddings", None)
+def without_weights(config: PreTrainedConfig) -> PreTrainedModel:
+    """Make the base model of a configuration on the device "meta", to look at its modules."""
+    with torch.device("meta"):
+        return AutoModel.from_config(config)
 
 
 def check_length(what: str, length: int, longest: int | None, fix: str) -> None:
-    """Raise a ValueError if `what` are more tokens than the `longest_text` of a model."""
+    """Raise a ValueError if `what` are more tokens than the `longest_text` of the model."""
     if longest is not None and length > longest:
         raise ValueError(
             f"{what} {length} tokens, the model has positions for {longest} (max_position_embeddings): {fix}, or take "

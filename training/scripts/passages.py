@@ -21,8 +21,8 @@ from torch.nn import functional as F
 from transformers import PreTrainedTokenizerBase
 
 from modeling_lion import split_passages
+from modeling_lion.linearized.model_inputs import longest_text
 
-from .models import longest_text
 from .ranking import ndcg
 
 
@@ -237,7 +237,7 @@ def encode_rows(model: nn.Module, rows: Sequence[Row], pad_token_id: int, tokens
 
 def longest_row(model: nn.Module, tokens: int) -> int:
     """Return `tokens`, or the number of positions in a table of the model if these are fewer."""
-    return min(tokens, longest_text(model.config) or tokens)
+    return min(tokens, longest_text(model) or tokens)
 
 
 def text_rows(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], longest: int) -> list[Row]:
