@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from hub_upload_lion.checkpoint import no_progress_bars
+from hub_upload_lion.checkpoint import is_weights, no_progress_bars
 from hub_upload_lion.verify import summary, verify_checkpoint
 from retrieval_lion.encoders import NO_LIMIT, SentenceEncoder, tokens_cut
 from retrieval_lion.passages import special_tokens
@@ -367,6 +367,9 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"--seconds is {args.seconds:g}: give more than 0.")
     if args.graph and not Files(args.graph).is_exported:
         raise ValueError(f"--graph {args.graph} is no folder with a graph: make it with `lion export`.")
+    folder = Path(args.model)
+    if args.graph is None and Files(args.model).is_exported and not any(is_weights(x.name) for x in folder.iterdir()):
+        raise ValueError(f"{args.model} is a graph alone: give the folder of its model, and --graph {args.model}.")
     graph, findings = args.graph or (args.model if Files(args.model).is_exported else None), []
     with no_progress_bars():
         checks = Checks(args.model, graph, args.seconds, args.attn_implementation)

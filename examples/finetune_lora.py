@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 import training_lion.scripts  # noqa: F401 (before transformers, which it makes quiet)
 from peft import LoraConfig, PeftModel, get_peft_model
 from training_lion.scripts.arguments import parse_arguments
-from training_lion.scripts.checkpoints import asked_checkpoint_or_free
+from training_lion.scripts.checkpoints import asked_checkpoint_or_free, check_same_model
 from training_lion.scripts.class_names import check_several, has_fractions, in_order, label_names
-from training_lion.scripts.data_files import TEXT_FILES_HELP, load_texts
+from training_lion.scripts.data_files import TEXT_FILES_HELP, load_texts, tokenize
+from training_lion.scripts.models import text_length
 from training_lion.scripts.training import average_losses
 from transformers import (
     AutoModelForSequenceClassification,
@@ -47,6 +48,9 @@ class LoraArguments:
         default=None, metadata={"help": "Precision of the frozen weights.", "choices": list(QUANTIZATION)}
     )
     rank: int = field(default=8, metadata={"help": "Rank of the LoRA matrices."})
+    max_seq_length: int | None = field(
+        default=None, metadata={"help": "Tokens per text; the rest is cut off. Not given: as many as the model reads."}
+    )
 
 
 def main(args: list[str] | None = None) -> Trainer:
@@ -61,9 +65,7 @@ def main(args: list[str] | None = None) -> Trainer:
         raise ValueError(f"{what} has the label {dataset[0]['label']!r}: give each text a class, a name or a number.")
     names = in_order({*labels})
     check_several(names, what)
-    tokenizer = AutoTokenizer.from_pretrained(lora_args.model)
-    dataset = dataset.remove_columns("label").add_column("labels", [names.index(label) for label in labels])
-    dataset = dataset.map(lambda rows: tokenizer(rows["text"], truncation=True), batched=True, remove_columns=["text"])
+    tokenizer = AutoTokenizer.from_pretrained(lora_args.model, padding_side="right")
 
     def load_model(**options) -> AutoModelForSequenceClassification:
         labels = {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
@@ -77,6 +79,9 @@ def main(args: list[str] | None = None) -> Trainer:
         if training_args.use_cpu:
             options["device_map"] = "cpu"
     base = load_model(**options)
+    length = text_length(base, tokenizer, lora_args.max_seq_length)
+    dataset = tokenize(dataset, tokenizer, ["text"], length, what)
+    dataset = dataset.add_column("labels", [names.index(label) for label in labels])
     # All matrices: queries, keys, values, outputs, decays of LION-S, MLP. Decays of LION-D are trained as they are.
     decays = ["decay"] if getattr(base.config, "mixer_type", None) == "decay" else []
     config = LoraConfig(
@@ -89,6 +94,8 @@ def main(args: list[str] | None = None) -> Trainer:
     )
     model = get_peft_model(base, config)
     model.print_trainable_parameters()
+    if checkpoint is not None:
+        check_same_model(checkpoint, model)
     trainer = Trainer(model, training_args, train_dataset=dataset, processing_class=tokenizer)
     average_losses(trainer)
     trainer.train(resume_from_checkpoint=checkpoint)

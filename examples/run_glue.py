@@ -23,9 +23,6 @@ from sklearn.metrics import f1_score, matthews_corrcoef
 from training_lion.scripts import arguments, class_names, data_files, models, training
 from training_lion.scripts.arguments import option
 from transformers import AutoModelForSequenceClassification, EvalPrediction, Trainer, TrainingArguments
-from transformers.tokenization_utils_base import LARGE_INTEGER
-
-from modeling_lion.linearized.model_inputs import longest_text
 
 
 @dataclass(frozen=True)
@@ -132,6 +129,8 @@ def find_task(setup: training.Setup, dataset: Dataset, texts: tuple[str, ...], n
     config, is_train = setup.config, setup.training_args.do_train
     kind = None if is_train else config.problem_type
     is_multi_label, is_regression = kind == "multi_label_classification", kind == "regression"
+    if kind is None and not is_train:
+        is_regression = config.num_labels == 1  # as transformers takes it
     if is_train or setup.training_args.do_eval:  # else the texts are to be labelled
         is_multi_label = isinstance(dataset.features["label"], class_names.LISTS)
         is_regression |= not is_multi_label and class_names.has_fractions(dataset, "label")
@@ -256,22 +255,13 @@ def main(args: list[str] | None = None) -> Trainer:
 
     tokenizer = models.load_tokenizer(model_args)
     model = models.load_model(AutoModelForSequenceClassification, model_args, config)
-    known, longest = tokenizer.model_max_length, longest_text(model)
-    length = glue_args.max_seq_length or (known if known < LARGE_INTEGER else models.context_length(config, longest))
-    models.check_length("--max_seq_length is", length, longest, f"give --max_seq_length {longest}")
+    length = models.text_length(model, tokenizer, glue_args.max_seq_length)
     if is_train:
         tokenizer.model_max_length = length  # is saved
 
-    def encode(rows: dict[str, list]) -> dict[str, list]:
-        encoded = tokenizer(*(rows[name] for name in task.columns), truncation=True, max_length=length)
-        return {**encoded, "is_cut": [bool(x.overflowing) for x in encoded.encodings]}
-
     for split, dataset in datasets.items():
         dataset = glue_args.limit(split.partition("_")[0], dataset)
-        encoded = dataset.map(encode, batched=True, remove_columns=dataset.column_names)
-        if cut := sum(encoded["is_cut"]):
-            print(f"{split}: {cut} of {len(dataset)} texts are cut off at {length} tokens; see --max_seq_length.")
-        datasets[split] = encoded.remove_columns("is_cut")
+        datasets[split] = data_files.tokenize(dataset, tokenizer, task.columns, length, split)
         if split != "predict":
             datasets[split] = datasets[split].add_column("labels", dataset["label"][:])
     metrics = partial(measure, task=task, numbers=numbers)

@@ -8,6 +8,7 @@ Train or fine-tune a LION model for image classification on your own images, wit
 An image folder has one sub-folder per class, named like it. Images that cannot be read are named and left out.
 """
 
+import math
 import random
 from collections import Counter
 from dataclasses import dataclass
@@ -64,9 +65,12 @@ def load_images(setup: training.Setup) -> dict[str, Dataset]:
     datasets = {split: datasets[split] for split in ("train", "validation") if split in datasets}
     for split, dataset in datasets.items():
         data_files.check_columns(dataset, (image, label), f"The {split} data", has_values=False)
-        class_names.label_names(dataset, label, f"The {split} data")
+        labels = class_names.label_names(dataset, label, f"The {split} data")
         if not isinstance(dataset.features[label], ClassLabel):
-            datasets[split] = dataset.class_encode_column(label)
+            names = class_names.in_order({*labels})
+            numbers = {name: number for number, name in enumerate(names)}
+            dataset = dataset.remove_columns(label).add_column(label, [numbers[name] for name in labels])
+            datasets[split] = dataset.cast_column(label, ClassLabel(names=names))
     if training_args.do_eval and "validation" not in datasets:
         share, seed = data_args.train_val_split, training_args.seed
         counts, names = Counter(datasets["train"][label]), datasets["train"].features[label].names
@@ -74,6 +78,13 @@ def load_images(setup: training.Setup) -> dict[str, Dataset]:
             raise ValueError(
                 f"The class {alone[0]!r} has one image, which cannot be both in training and in evaluation: add "
                 "images of it, or give --validation_dir."
+            )
+        count = len(datasets["train"])
+        held_out = math.ceil(count * share)
+        if min(held_out, count - held_out) < len(counts):
+            raise ValueError(
+                f"--train_val_split {share:g} splits {count} images into {count - held_out} and {held_out}, too few "
+                f"for {len(counts)} classes in both: give another share, more images, or --validation_dir."
             )
         parts = datasets["train"].train_test_split(share, seed=seed, stratify_by_column=label)
         datasets["train"], datasets["validation"] = parts["train"], parts["test"]

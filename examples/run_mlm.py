@@ -149,7 +149,7 @@ def load_tokenizer(setup: training.Setup, datasets: dict[str, Dataset | Iterable
     model_args, _, training_args, config, checkpoint = setup
     name, size = model_args.tokenizer_name or model_args.model_name_or_path or checkpoint, model_args.vocab_size
     if name is not None:
-        tokenizer = AutoTokenizer.from_pretrained(name, cache_dir=model_args.cache_dir)
+        tokenizer = AutoTokenizer.from_pretrained(name, cache_dir=model_args.cache_dir, padding_side="right")
         if size is None or len(tokenizer) == size:
             return tokenizer
         # A text with few distinct pieces gives a smaller vocabulary than asked for, and would do so again.

@@ -88,7 +88,7 @@ def squad_rows(data: list, name: str) -> Iterator[tuple[str, dict]]:
 
 def load_rows(file: str, name: str, split: str, cache_dir: str | None) -> Iterator[tuple[str, dict]]:
     """Yield the rows of a file, each with its place. Raises a ValueError if the file cannot be read."""
-    if Path(file).suffix == ".parquet":
+    if Path(file).suffix.lower() == ".parquet":
         rows = data_files.load_files({split: file}, cache_dir=cache_dir)[split]
     else:
         rows = data_files.read_json(file, name)

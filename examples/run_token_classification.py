@@ -117,7 +117,7 @@ def load_sentences(files: dict[str, str], cache_dir: str | None) -> dict[str, li
     sentences = {}
     for split, file in files.items():
         name, has_tags = f"--{split}_file {file}", split != "predict"
-        if Path(file).suffix in CONLL:
+        if Path(file).suffix.lower() in CONLL:
             sentences[split] = list(read_conll(file, name, has_tags))
         else:
             dataset = data_files.load_files({split: file}, cache_dir=cache_dir)[split]

@@ -99,8 +99,8 @@ def main(args: list[str] | None = None) -> SentenceTransformer:
     trainer.train(resume_from_checkpoint=checkpoint)
     if trainer.is_world_process_zero():
         encoder.save(training_args.output_dir)
-        if encoder_args.max_seq_length is not None:  # `save` keeps none beyond `max_position_embeddings`
-            fit_settings(Path(training_args.output_dir, SETTINGS), encoder_args.max_seq_length)
+        # `save` keeps no limit beyond `max_position_embeddings`.
+        fit_settings(Path(training_args.output_dir, SETTINGS), encoder.max_seq_length)
     after = share_found(encoder, pairs["test"])
     print(f"Positives found among {len(pairs['test'])}: {before:.0%} before, {after:.0%} after")
     return encoder

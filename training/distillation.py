@@ -36,7 +36,7 @@ from .distillation_arguments import STAGES, DistillationArguments, DistillationT
 from .distillation_data import COLUMNS, PROCESSORS, Collator, JoinedTexts, load_data, of_length
 from .scripts.arguments import NOTHING_TO_DO
 from .scripts.checkpoints import find_checkpoint
-from .scripts.training import save_metrics, train
+from .scripts.training import EpochCallback, save_metrics, train
 
 
 NEIGHBOURS = 10
@@ -397,7 +397,7 @@ def distill(
     name = find_teacher(arguments.model_name_or_path)
     model = load_linear(arguments, name) if model is None else model
     column = COLUMNS[model.main_input_name]
-    processor = PROCESSORS[column].from_pretrained(name)
+    processor = PROCESSORS[column].from_pretrained(name, **({"padding_side": "right"} if column == "text" else {}))
     teacher = None
     if arguments.train_encoder:
         teacher = copy.deepcopy(model)
@@ -407,15 +407,15 @@ def distill(
     for parameter in lion_parameters(model):
         parameter.requires_grad_(True)
     data = load_data(arguments, training_args, column)
-    examples, train_data = {}, data["train"]
+    examples, train_data = {}, data.get("train")
     if column == "text":
         if model.config.lion_positions is not None:
             processor.model_max_length = VERY_LARGE_INTEGER
-        lines = list(data["train"]["text"])
-        train_data = JoinedTexts(
-            lines, processor, max(arguments.train_lengths), arguments.joined_share, training_args.seed
-        )
-    collator, held_out = Collator(processor, column, arguments.train_lengths), data.get("validation", ())
+        if train_data is not None:
+            longest, share = max(arguments.train_lengths), arguments.joined_share
+            train_data = JoinedTexts(list(train_data["text"]), processor, longest, share, training_args.seed)
+    collator = Collator(processor, column, arguments.train_lengths, training_args.seed)
+    held_out = data.get("validation", ())
     if column == "text" and training_args.do_eval:
         texts = list(held_out["text"])
         for tokens in arguments.eval_lengths:
@@ -432,6 +432,7 @@ def distill(
         data_collator=collator,
         train_dataset=train_data,
         processing_class=processor,
+        callbacks=[EpochCallback(collator.epoch)],
     )
 
     def report(when: str) -> None:

@@ -5,10 +5,12 @@ import io
 import random
 from collections.abc import Iterable
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 import torch
 from datasets import Audio, DatasetDict, load_dataset
+from retrieval_lion.passages import special_tokens
 from scipy.io import wavfile
 from torch import Tensor
 from transformers import AutoFeatureExtractor, AutoImageProcessor, AutoTokenizer, TrainingArguments
@@ -30,6 +32,8 @@ def load_data(arguments: DistillationArguments, training_args: TrainingArguments
     files = {"train": arguments.train_file, "validation": arguments.validation_file}
     if not training_args.do_eval and arguments.train_file is not None:
         files.pop("validation")
+    if not training_args.do_train and arguments.validation_file is not None:
+        files.pop("train")
     if arguments.dataset_name is not None:
         datasets = load_dataset(arguments.dataset_name)
         held_out = next((split for split in ("validation", "test") if split in datasets), None)
@@ -42,7 +46,10 @@ def load_data(arguments: DistillationArguments, training_args: TrainingArguments
             collected = write_docstrings(folder, max_bytes=arguments.max_docstring_bytes)
             files = {split: collected[f"{split}_file"] for split in files}
         if missing := [split for split, file in files.items() if file is None]:
-            raise ValueError(f"--{missing[0]}_file is not given: training and evaluation need different data.")
+            why = (
+                "training and evaluation need different data" if training_args.do_train else "there is nothing to read"
+            )
+            raise ValueError(f"--{missing[0]}_file is not given: {why}.")
         datasets = load_files(check_files(files), (column,))
     if missing := [split for split, dataset in datasets.items() if column not in dataset.column_names]:
         raise ValueError(
@@ -51,7 +58,7 @@ def load_data(arguments: DistillationArguments, training_args: TrainingArguments
     datasets = datasets.select_columns(column)
     if column == "text":
         return datasets.filter(lambda example: bool(example["text"].strip()))
-    is_audio = isinstance(datasets["train"].features[column], Audio)
+    is_audio = isinstance(next(iter(datasets.values())).features[column], Audio)
     return datasets.cast_column(column, Audio(decode=False)) if is_audio else datasets
 
 
@@ -114,16 +121,20 @@ class Collator:
     Args:
         processor: the model's tokenizer, image processor or feature extractor. column: the column of the data.
         lengths: lengths of texts; one is drawn for each batch. Longer texts are fewer, for as many tokens.
+        seed: with the epoch and the texts, determines the length, so that a resumed training draws the same.
     """
 
-    def __init__(self, processor, column: str, lengths: list[int]):
-        self.processor, self.column, self.lengths = processor, column, lengths
+    def __init__(self, processor, column: str, lengths: list[int], seed: int = 0):
+        self.processor, self.column, self.lengths, self.seed = processor, column, lengths, seed
+        self.epoch = torch.zeros((), dtype=torch.long).share_memory_()  # for the DataLoader's workers
+        self.end = len(special_tokens(processor)[1]) if getattr(processor, "is_fast", False) else 0
 
     def __call__(self, examples: list[dict]) -> dict[str, Tensor]:
         if self.column == "text":
-            length = self.lengths[int(torch.randint(len(self.lengths), ()))]
+            ids = str([example["input_ids"] for example in examples]).encode()
+            length = random.Random(self.seed + crc32(ids, int(self.epoch))).choice(self.lengths)
             examples = examples[: max(1, len(examples) * min(self.lengths) // length)]
-            examples = [{name: x[:length] for name, x in example.items()} for example in examples]
+            examples = [{name: self.cut(x, length) for name, x in example.items()} for example in examples]
             return dict(self.processor.pad(examples, return_tensors="pt"))
         raw = [example[self.column] for example in examples]
         if self.column == "image":
@@ -131,3 +142,9 @@ class Collator:
         rate = self.processor.sampling_rate
         sounds = [samples_of(x) for x in raw]
         return dict(self.processor(sounds, sampling_rate=rate, padding=True, return_tensors="pt"))
+
+    def cut(self, values: list[int], length: int) -> list[int]:
+        """Cut the values of a text off at `length` tokens, the special tokens at its end included."""
+        if len(values) <= length:
+            return values
+        return values[: length - self.end] + values[len(values) - self.end :]

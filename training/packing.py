@@ -38,8 +38,8 @@ class DataCollatorForLanguageModelingWithFlattening(DataCollatorForLanguageModel
     (transformers' flattening collator is for causal models: it masks nothing and drops the first label of every
     sequence.) With the same `seed`, the same tokens are masked as by `DataCollatorForLanguageModeling`.
 
-    With `mlm=False`, labels are those of the examples: one per token, flattened, or one per sequence,
-    `(num_sequences,)`, like the logits of `LionForSequenceClassification`.
+    With `mlm=False`, labels are those of the examples ("labels" or "label"): one per token, flattened, or one per
+    sequence, `(num_sequences,)`, like the logits of `LionForSequenceClassification`. Other columns are left out.
 
     Raises:
         ValueError: for padding options, numpy output, or a sequence without tokens.
@@ -53,8 +53,11 @@ class DataCollatorForLanguageModelingWithFlattening(DataCollatorForLanguageModel
             raise ValueError(f'`return_tensors` is {self.return_tensors!r}; packed sequences come as "pt" only.')
 
     def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
-        rows = [{"attention_mask": [1] * len(example["input_ids"])} | dict(example) for example in examples]
-        given = [row.pop("labels", None) for row in rows]
+        names = {*self.tokenizer.model_input_names, "input_ids", "attention_mask"}
+        names |= {"special_tokens_mask", "offset_mapping"}  # by which tokens are masked
+        rows = [{name: x for name, x in example.items() if name in names} for example in examples]
+        rows = [{"attention_mask": [1] * len(row["input_ids"])} | row for row in rows]
+        given = [example.get("labels", example.get("label")) for example in examples]
         is_real = [torch.as_tensor(row["attention_mask"]).bool() for row in rows]
         if not all(real.any() for real in is_real):
             raise ValueError("A sequence in the batch has no tokens (`input_ids` is empty): filter such rows out.")
@@ -81,12 +84,13 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     Every epoch contains every sequence once, in an order that depends only on `seed` and the epoch, and has the same
     number of batches, so that a Trainer or accelerate can shard and resume it with any number of processes. The
     shuffled sequences are cut at equal numbers of tokens, so that batches differ by less than the longest sequence. A
-    sequence with more than `max_tokens / 2` tokens is alone in its batch.
+    sequence with more than `max_tokens / 2` tokens is alone in its batch then.
 
     Args:
         lengths: number of tokens of each sequence.
         max_tokens: the most tokens of a batch; batches are nearly full if it is several times the longest sequence.
-        shuffle: whether each epoch has a different order; otherwise it is the order of the data.
+        shuffle: whether each epoch has a different order; otherwise it is the order of the data, and a batch is full
+            where the next sequence does not fit.
         seed: determines the order.
         multiple_of: make the number of batches a multiple of this, if there are enough sequences: the number of
             processes, so that none repeats a batch of another.
@@ -110,11 +114,12 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
                 f"Sequence {self.lengths.argmax()} has {self.lengths.max()} tokens, more than `max_tokens` "
                 f"{max_tokens}: raise it, or truncate the sequences."
             )
+        self.max_tokens = max_tokens
         self.is_long = self.lengths > max_tokens // 2
         short = self.lengths[~self.is_long]
         # A batch that is cut at equal numbers of tokens can exceed its share by one sequence.
         self.num_shared = -(-int(short.sum()) // (max_tokens - int(short.max()))) if len(short) else 0
-        num_batches = self.num_shared + int(self.is_long.sum())
+        num_batches = self.num_shared + int(self.is_long.sum()) if shuffle else len(self.in_order())
         num_batches = -(-num_batches // multiple_of) * multiple_of
         self.num_batches = min(num_batches, len(self.lengths))
 
@@ -129,10 +134,20 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     def __len__(self) -> int:
         return self.num_batches
 
-    def __iter__(self) -> Iterator[list[int]]:
-        generator = torch.Generator().manual_seed(self.seed + self.epoch)
-        count = len(self.lengths)
-        order = torch.randperm(count, generator=generator) if self.shuffle else torch.arange(count)
+    def in_order(self) -> list[list[int]]:
+        """Make batches of the sequences in order."""
+        batches, free = [], 0
+        for i, length in enumerate(self.lengths.tolist()):
+            if length > free:
+                batches.append([])
+                free = self.max_tokens
+            batches[-1].append(i)
+            free -= length
+        return batches
+
+    def shuffled(self, generator: torch.Generator) -> list[list[int]]:
+        """Make batches of the sequences in an order of their own."""
+        order = torch.randperm(len(self.lengths), generator=generator)
         batches = [[i] for i in order[self.is_long[order]].tolist()]
         short = order[~self.is_long[order]]
         if len(short):
@@ -141,6 +156,11 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             shares = starts * self.num_shared // lengths.sum()
             sizes = torch.bincount(shares).tolist()
             batches += [batch.tolist() for batch in short.split(sizes) if len(batch)]
+        return batches
+
+    def __iter__(self) -> Iterator[list[int]]:
+        generator = torch.Generator().manual_seed(self.seed + self.epoch)
+        batches = self.shuffled(generator) if self.shuffle else self.in_order()
         while len(batches) < self.num_batches:
             largest = max(range(len(batches)), key=lambda n: len(batches[n]))
             batch = batches.pop(largest)
@@ -153,10 +173,8 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
 
 def sequence_lengths(dataset) -> list[int]:
-    """Return the number of tokens of each example, from the column "length" if there is one, else `input_ids`."""
+    """Return the number of tokens of each example."""
     columns = getattr(dataset, "column_names", None) or []
-    if "length" in columns:
-        return list(dataset["length"])
     if "input_ids" in columns and hasattr(dataset, "select_columns"):  # without converting Arrow data to lists
         batches = dataset.select_columns("input_ids").with_format("arrow").iter(10_000)
         return [n for batch in batches for part in batch["input_ids"].chunks for n in part.value_lengths().tolist()]

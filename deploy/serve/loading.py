@@ -275,7 +275,7 @@ def describe(
     if task == "embed":
         describe_encoder(about, model, files)
     else:
-        describe_classes(about, model, config)
+        describe_classes(about, model, config, files)
     return about
 
 
@@ -302,9 +302,11 @@ def describe_encoder(about: Description, model: SentenceTransformer, files: File
         about.notes.append(f"{files.source} has no {MODULES}: vectors are the mean of all tokens' hidden states.")
 
 
-def describe_classes(about: Description, model: CrossEncoder, config) -> None:
+def describe_classes(about: Description, model: CrossEncoder, config, files: Files) -> None:
     about.size = model.num_labels
     about.labels = [str(config.id2label.get(n, f"LABEL_{n}")) for n in range(about.size)]
+    if files.has(ADAPTER) and about.size > 1 and about.labels == [f"LABEL_{n}" for n in range(about.size)]:
+        about.notes.append(f"{files.source} is an adapter, which has no names of classes: its merged model has them.")
     if about.task == "rerank" and about.size != 1:
         raise ValueError(f"--task rerank: the model has {about.size} classes, and a reranker has one.")
     kind = getattr(config, "problem_type", None)

@@ -175,6 +175,9 @@ def test_a_graph_that_bakes_its_length(tmp_path, capsys):
 
 
 def test_a_missing_graph_is_refused_before_the_checks(tmp_path, capsys):
+    (tmp_path / "model.onnx").touch()
+    assert cli.main(["check", str(tmp_path)]) == 1
+    assert f"is a graph alone: give the folder of its model, and --graph {tmp_path}" in capsys.readouterr().err
     assert cli.main(["check", str(tmp_path), "--graph", "nowhere"]) == 1
     assert "--graph nowhere is no folder with a graph: make it with `lion export`" in capsys.readouterr().err
 

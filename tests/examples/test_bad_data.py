@@ -105,6 +105,12 @@ TABLES = {
         "has one column, 'text;label': separate columns by commas, not by ';'",
     ),
     "an open quote": ("a.csv", 'text,label\n"a,x\n', "a.csv line 2 cannot be read as csv: unexpected end"),
+    "numbers that JSON does not have": (
+        "a.jsonl",
+        '{"a": "x"}\n{"a": NaN}\n{"a": -Infinity}\n',
+        {"a": ["x", None, None]},
+    ),
+    "capital letters": ("A.CSV", "text,label\na,x\n", {"label": ["x"]}),
     "dates": ("a.jsonl", '{"text": "a", "day": "2024-01-02"}\n', {"day": ["2024-01-02"]}),
     "dates with times": ("a.jsonl", '{"day": "2024-01-02T03:04:05Z"}\n', {"day": ["2024-01-02T03:04:05Z"]}),
     "a column that comes later": ("a.jsonl", '{"text": "a"}\n{"text": "b", "n": 1}\n', {"n": [None, 1]}),
@@ -181,7 +187,7 @@ REFUSED = {
         "a.jsonl",
         {"label": [0.5, 1.5, float("nan"), 2]},
         None,
-        "has the label nan in row 3, no number",
+        "has no 'label' in row 3: fill it in, or remove the row",
     ),
     "infinity to regress on": (
         "a.csv",
@@ -382,6 +388,16 @@ def test_a_model_that_regresses_is_evaluated_on_whole_numbers_too(model, tmp_pat
     assert -1 <= results(tmp_path)["eval_pearson"] <= 1 and "eval_accuracy" not in results(tmp_path)
 
 
+def test_a_model_with_one_class_predicts_its_number(model, tmp_path):
+    """As a converted cross-encoder, which has no `problem_type`; a softmax of one logit is 1."""
+    config = LionConfig.from_pretrained(model, num_labels=1)
+    LionForSequenceClassification(config).save_pretrained(tmp_path / "model")
+    LionTokenizer.from_pretrained(model).save_pretrained(tmp_path / "model")
+    file = write(tmp_path / "a.csv", "text\n" + "\n".join(TEXTS) + "\n")
+    run_glue(tmp_path / "model", tmp_path, "--do_predict", "--predict_file", file)
+    assert len({row["score"] for row in predictions(tmp_path)}) == len(TEXTS)
+
+
 def test_labels_of_another_name_beside_a_column_called_label(model, tmp_path):
     file = write(tmp_path / "a.jsonl", {"text": TEXTS, "label": [7] * 4, "kind": list("abab")})
     more = ("--do_train", "--train_file", file, "--label_column", "kind", "--max_steps", "1")
@@ -551,6 +567,12 @@ def test_a_class_of_one_image_is_named(tmp_path):
         image_training(tmp_path, "--do_eval", "--train_val_split", "0.5")
 
 
+def test_too_few_images_to_split_for_every_class(tmp_path):
+    photos(tmp_path / "photos", {f"{kind}/{n}.png": GREY for kind in "abcdefgh" for n in range(2)})
+    with pytest.raises(ValueError, match="--train_val_split 0.15 splits 16 images into 13 and 3, .* 8 classes"):
+        image_training(tmp_path, "--do_eval", "--train_val_split", "0.15")
+
+
 def arrow_table(path: Path, **columns: tuple) -> str:
     """A Parquet file of columns of these types of Arrow."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -624,6 +646,26 @@ def test_a_training_that_was_stopped_while_it_saved_the_model_saves_it_again(mod
         import_module("run_glue").main([*args, "2"])
         assert (out / "model.safetensors").read_bytes() == expected
         (out / "trainer_state.json").write_text("{")  # and so this is the state of no training
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # by PEFT
+def test_checkpoints_from_which_no_training_goes_on(model, tmp_path):
+    """Of weights alone; older than another one in the folder; and of another adapter."""
+    table, out = write(tmp_path / "a.csv", "text,label\na lion,good\na cat,bad\n"), tmp_path / "out"
+    args = ["--model_name_or_path", str(model), "--output_dir", str(out), *QUIET, "--do_train", "--train_file", table]
+    args += ["--save_steps", "1", "--cache_dir", str(tmp_path / "cache"), "--max_steps"]
+    import_module("run_glue").main([*args, "2"])
+    with pytest.raises(ValueError, match="checkpoint-1: .*checkpoint-2 is later"):
+        import_module("run_glue").main([*args, "3", "--resume_from_checkpoint", str(out / "checkpoint-1")])
+    (out / "checkpoint-2" / "rng_state.pth").unlink()
+    for asked in ([], ["--resume_from_checkpoint"], ["--resume_from_checkpoint", str(out / "checkpoint-2")]):
+        with pytest.raises(ValueError, match="checkpoint-2 was saved with --save_only_model"):
+            import_module("run_glue").main([*args, "3", *asked])
+    lora = ["--model", str(model), "--train_file", table, "--output_dir", str(tmp_path / "lora"), *QUIET]
+    lora += ["--max_steps", "1", "--save_steps", "1"]
+    import_module("finetune_lora").main(lora)
+    with pytest.raises(ValueError, match=r"checkpoint-1 is of another model: lora_alpha 16 \(now 8\), r 8 \(now 4\)"):
+        import_module("finetune_lora").main([*lora, "--rank", "4", "--resume_from_checkpoint"])
 
 
 @pytest.mark.parametrize("script", ["train_embeddings", "finetune_lora"])

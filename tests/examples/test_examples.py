@@ -314,16 +314,25 @@ def test_recipe_for_mlm_large_differs_in_size_and_learning_rate():
     assert differ == {"config_name": "lion-text-large", "learning_rate": "2e-4"}
 
 
+def test_the_length_follows_config_overrides(tmp_path):
+    models, arguments = (import_module(f"training_lion.scripts.{name}") for name in ("models", "arguments"))
+    lion_preset("lion-text-small").save_pretrained(tmp_path)
+    for name in ("lion-text-small", str(tmp_path)):
+        model_args = arguments.ModelArguments(config_name=name, config_overrides="max_position_embeddings=2048")
+        assert models.load_config(model_args).context_length == 2048
+
+
 def test_words_of_a_recipe_stay_words(tmp_path):
     """To YAML, they are true and false."""
     arguments = import_module("training_lion.scripts.arguments")
     (tmp_path / "recipe.yaml").write_text(
         "output_dir: yes\nmixers: [on, off]\nsave_strategy: no\ndo_train: yes\ndo_eval: no\nbf16: false\n"
-        "accelerator_config: {even_batches: false}\n"
+        "accelerator_config: {even_batches: false}\ncache_dir: 2024_01\nconfig_name: 12:30\ndtype:\n"
     )
     classes = (arguments.ModelArguments, arguments.TrainingArguments)
     model_args, training_args = arguments.parse_arguments(classes, [str(tmp_path / "recipe.yaml")])
     assert (training_args.output_dir, model_args.mixers) == ("yes", ["on", "off"])
+    assert (model_args.cache_dir, model_args.config_name, model_args.dtype) == ("2024_01", "12:30", None)
     assert training_args.save_strategy == "no" and training_args.do_train and not training_args.do_eval
     assert not training_args.bf16 and training_args.accelerator_config.even_batches is False
 

@@ -326,9 +326,14 @@ def test_a_longer_text_has_fewer_beside_it(files, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(encoder)
     texts = JoinedTexts(["the lion sleeps"] * 50, tokenizer, 32, joined_share=1.0)
     collator = Collator(tokenizer, "text", [8, 16, 32])
-    torch.manual_seed(0)
-    shapes = {tuple(collator([texts[n] for n in range(4)])["input_ids"].shape) for _ in range(30)}
-    assert shapes == {(4, 8), (2, 16), (1, 32)}
+    shapes = []
+    for epoch in range(30):  # which alone decides for the same texts: a resumed training draws as one without a stop
+        collator.epoch.fill_(epoch)
+        batch = collator([texts[n] for n in range(4)])
+        assert torch.equal(batch["input_ids"], collator([texts[n] for n in range(4)])["input_ids"])
+        assert (batch["input_ids"][:, -1] == tokenizer.sep_token_id).all()  # texts that are cut end as others do
+        shapes.append(tuple(batch["input_ids"].shape))
+    assert {*shapes} == {(4, 8), (2, 16), (1, 32)}
     assert max(map(len, (JoinedTexts(["the lion"], tokenizer, 32)[0]["input_ids"],))) < 8
 
 
@@ -365,6 +370,14 @@ def test_what_is_missing_is_said(distill, files, tmp_path, monkeypatch, argument
     places = {"MODEL": str(tmp_path / "encoder"), "FILE": files[1]}
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         distill.main([*(places.get(word, word) for word in arguments), "--output_dir", str(tmp_path / "out")])
+
+
+def test_evaluation_alone_needs_no_data_for_training(distill, files, tmp_path):
+    save_encoder(tmp_path / "encoder", BertModel, Path(files[1]).read_text())
+    options = ["--do_eval", "--use_cpu", "--report_to", "none", "--disable_tqdm", "True", "--eval_lengths", "12"]
+    options += ["--validation_file", files[1], "--model_name_or_path", str(tmp_path / "encoder")]
+    distill.main([*options, "--output_dir", str(tmp_path / "out")])
+    assert (tmp_path / "out" / "eval_12_results.json").is_file()
 
 
 def test_training_alone_needs_no_data_for_validation(distill, files, tmp_path):

@@ -77,14 +77,26 @@ class FileArguments(DataArguments):
     predict_file: str | None = option("Data to predict for, with --do_predict.")
 
 
-class RecipeLoader(yaml.SafeLoader):
-    """Reads `true` and `false` as booleans, and `yes`, `no`, `on` and `off` as words: --save_strategy may be `no`."""
-
-    def construct_yaml_bool(self, node: yaml.ScalarNode) -> bool | str:
-        return super().construct_yaml_bool(node) if node.value.lower() in ("true", "false") else node.value
-
-
-RecipeLoader.add_constructor("tag:yaml.org,2002:bool", RecipeLoader.construct_yaml_bool)
+def words_of_recipe(path: str) -> list[str]:
+    """
+    Read a YAML or JSON file of arguments by name, as words of the command line. Values are taken as they are written,
+    for the parser to read: YAML has numbers in `2024_01` and `12:30`, and a boolean in `no`. Raises a ValueError if
+    the file has something else.
+    """
+    loader = yaml.SafeLoader(Path(path).read_text(encoding="utf-8"))  # JSON is YAML, too
+    recipe = loader.get_single_node()
+    if not isinstance(recipe, yaml.MappingNode):
+        raise ValueError(f"{path} must hold arguments by name, as in `learning_rate: 1e-4`.")
+    loader.flatten_mapping(recipe)
+    words = []
+    for name, value in recipe.value:
+        values = value.value if isinstance(value, yaml.SequenceNode) else [value]
+        if value.tag != "tag:yaml.org,2002:null":
+            words.append(f"--{name.value}")
+            for x in values:
+                is_word = isinstance(x, yaml.ScalarNode)
+                words.append(x.value if is_word else json.dumps(loader.construct_object(x, deep=True)))
+    return words
 
 
 def parse_arguments(dataclasses: tuple, args: list[str] | None) -> tuple:
@@ -95,15 +107,7 @@ def parse_arguments(dataclasses: tuple, args: list[str] | None) -> tuple:
     """
     args = sys.argv[1:] if args is None else args
     if args and args[0].endswith((".json", ".yaml", ".yml")) and not args[0].startswith("-"):
-        recipe = yaml.load(Path(args[0]).read_text(encoding="utf-8"), RecipeLoader)  # JSON is YAML, too
-        if not isinstance(recipe, dict):
-            raise ValueError(f"{args[0]} must hold arguments by name, as in `learning_rate: 1e-4`.")
-        words = []
-        for name, value in recipe.items():
-            if value is not None:
-                values = value if isinstance(value, list) else [value]
-                words += [f"--{name}", *(json.dumps(x) if isinstance(x, dict) else str(x) for x in values)]
-        args = words + args[1:]
+        args = words_of_recipe(args[0]) + args[1:]
     parser = HfArgumentParser(dataclasses, conflict_handler="resolve")
     how = "Checkpoint to resume from; without a folder, the last complete one in --output_dir."
     parser.add_argument(RESUME, nargs="?", const=LAST, help=how)

@@ -7,7 +7,7 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from transformers import AutoConfig, PreTrainedConfig, TrainingArguments
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import TrainerState
 from transformers.trainer_utils import sort_checkpoints
@@ -40,10 +40,20 @@ def steps_of(folder: str | Path) -> int | None:
         return None
 
 
+def check_resumable(checkpoint: str) -> None:
+    """Raise a ValueError for a checkpoint of weights alone: the optimizer and the learning rate would start anew."""
+    if not any(Path(checkpoint).glob("rng_state*.pth")):
+        raise ValueError(
+            f"{checkpoint} was saved with --save_only_model, so that no training can go on from it: give it to "
+            "--model_name_or_path to start from its weights, and another --output_dir, or delete it."
+        )
+
+
 def asked_checkpoint(training_args: TrainingArguments) -> str | None:
     """
     Return the folder of `--resume_from_checkpoint`; "last" is the newest complete one. Raises a ValueError if it is
-    incomplete, or lies outside of the output folder, and that is not free (`check_free`).
+    incomplete, has weights alone, or has later ones beside it, or lies outside of the output folder, and that is not
+    free (`check_free`).
     """
     asked, output_dir = training_args.resume_from_checkpoint, training_args.output_dir
     if not asked:
@@ -51,6 +61,7 @@ def asked_checkpoint(training_args: TrainingArguments) -> str | None:
     if asked.lower() in (LAST, "true"):
         if (checkpoint := last_whole_checkpoint(output_dir)) is None:
             raise ValueError(f"{RESUME}: --output_dir {output_dir} has no complete checkpoint. Leave the option out.")
+        check_resumable(checkpoint)
         return checkpoint
     if not os.path.isdir(asked):
         raise ValueError(f"{RESUME} {asked} is no folder. Leave out the name to go on from the last in --output_dir.")
@@ -62,6 +73,12 @@ def asked_checkpoint(training_args: TrainingArguments) -> str | None:
         )
     if Path(asked).resolve().parent != Path(output_dir).resolve():
         check_free(output_dir)
+    elif later := [x for x in sort_checkpoints(str(output_dir)) if (steps_of(x) or 0) > steps_of(asked)]:
+        raise ValueError(
+            f"{RESUME} {asked}: {later[-1]} is later, and a training that is stopped would go on from that. Give "
+            "another --output_dir, or delete the later checkpoints."
+        )
+    check_resumable(asked)
     return asked
 
 
@@ -119,22 +136,37 @@ def find_checkpoint(training_args: TrainingArguments) -> str | None:
     if checkpoint is None:
         check_free(training_args.output_dir)
     else:
+        check_resumable(checkpoint)
         print(f"Going on from {checkpoint}. To start from scratch, change --output_dir or empty it.")
     return checkpoint
 
 
-def check_same_model(checkpoint: str, config: PreTrainedConfig) -> None:
+# Fields of an adapter's configuration that make it another one.
+ADAPTER_FIELDS = ("base_model_name_or_path", "lora_alpha", "peft_type", "r")
+
+
+def check_same_model(checkpoint: str, model: PreTrainedModel) -> None:
     """
-    Raise a ValueError if the model of `checkpoint` differs from `config` in its labels, or in a field of its class
-    that changes the result and does not come from the tokenizer. Checkpoints of adapters have no such fields.
+    Raise a ValueError if the model of `checkpoint` differs from `model` in its labels, or in a field of its
+    configuration that changes the result and does not come from the tokenizer; or an adapter in its base or size.
     """
-    if Path(checkpoint, ADAPTER_CONFIG_NAME).is_file():
-        return
-    names = {f.name for f in fields(config)} - {f.name for f in fields(PreTrainedConfig)} | {"id2label"}
-    names = {name for name in names if name != "chunk_size" and not name.endswith("_token_id")}
-    # As JSON, where a tuple and a list are the same.
-    configs = (AutoConfig.from_pretrained(checkpoint), config)
-    saved, asked = (json.loads(x.to_json_string(use_diff=False)) for x in configs)
+    path, adapters = Path(checkpoint, ADAPTER_CONFIG_NAME), getattr(model, "peft_config", None)
+    if path.is_file() != bool(adapters):
+        kinds = ("a whole model", "an adapter")
+        raise ValueError(
+            f"{checkpoint} has {kinds[path.is_file()]}, and {kinds[bool(adapters)]} is trained now: give another "
+            "--output_dir, or ask for what was trained before."
+        )
+    if adapters:
+        names, (adapter, *_) = ADAPTER_FIELDS, adapters.values()
+        saved, asked = json.loads(path.read_text(encoding="utf-8")), adapter.to_dict()
+    else:
+        config = model.config
+        names = {f.name for f in fields(config)} - {f.name for f in fields(PreTrainedConfig)} | {"id2label"}
+        names = {name for name in names if name != "chunk_size" and not name.endswith("_token_id")}
+        # As JSON, where a tuple and a list are the same.
+        configs = (AutoConfig.from_pretrained(checkpoint), config)
+        saved, asked = (json.loads(x.to_json_string(use_diff=False)) for x in configs)
     if different := [name for name in sorted(names) if saved.get(name) != asked.get(name)]:
         changes = ", ".join(f"{name} {saved.get(name)} (now {asked.get(name)})" for name in different)
         raise ValueError(

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict,
 from datasets.exceptions import DatasetsError
 from pyarrow import parquet
 from retrieval_lion.documents import read_text
-from transformers import TrainingArguments
+from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from .arguments import FileArguments, needed_data, needed_splits
 from .class_names import NUMBER
@@ -45,13 +45,13 @@ def check_files(files: dict[str, str | None], types: tuple[str, ...] = tuple(FIL
         path, name = Path(file), f"--{split}_file {file}"
         if not path.exists():
             raise FileNotFoundError(f"{name} does not exist.")
-        if path.suffix not in types:
+        if path.suffix.lower() not in types:
             raise ValueError(f"{name} is none of the known types: {', '.join(types)}.")
         if not path.is_file():
             raise ValueError(f"{name} is a folder: give a file.")
         if path.stat().st_size == 0:
             raise ValueError(f"{name} is empty: give a file that has rows.")
-        if path.suffix != ".parquet":
+        if path.suffix.lower() != ".parquet":
             check_utf8(path, name)
     return files
 
@@ -84,7 +84,7 @@ def load_files(
     """
     datasets = {}
     for split, file in files.items():
-        kind, what = FILE_TYPES[Path(file).suffix], f"--{split}_file {file}"
+        kind, what = FILE_TYPES[Path(file).suffix.lower()], f"--{split}_file {file}"
         try:
             if kind == "csv" and streaming:
                 dataset = IterableDataset.from_generator(read_csv, gen_kwargs={"file": file, "what": what})
@@ -133,20 +133,25 @@ def read_csv(file: str, what: str) -> Iterator[dict[str, str | None]]:
             raise ValueError(f"{what} line {reader.line_num} cannot be read as csv: {error}.") from None
 
 
+def parsed(text: str) -> object:
+    """Parse JSON. NaN and Infinity, which JSON does not have and Python writes for missing values, become `None`."""
+    return json.loads(text, parse_constant=lambda name: None)
+
+
 def read_json(file: str, what: str) -> list | dict:
     """Read a JSON file: a list of rows, one row per line, or an object. Raises a ValueError for any other file."""
     text = Path(file).read_text(encoding="utf-8-sig")
     try:
-        content = json.loads(text)
+        content = parsed(text)
         check_characters([content] if isinstance(content, dict) else content, text, what)
-        return [content] if Path(file).suffix == ".jsonl" else content
+        return [content] if Path(file).suffix.lower() == ".jsonl" else content
     except json.JSONDecodeError as error:
         if not error.msg.startswith("Extra data"):  # else a row on each line
             raise ValueError(f"{what} cannot be read as json: {error}. Write or fetch it again.") from None
     rows = []
     for number, line in enumerate(text.split("\n"), start=1):
         try:
-            rows += [json.loads(line)] if line.strip() else []
+            rows += [parsed(line)] if line.strip() else []
         except json.JSONDecodeError as error:
             raise ValueError(f"{what} line {number} cannot be read as json: {error}. Write it again.") from None
     check_characters(rows, text, what)
@@ -259,6 +264,22 @@ def find_texts(
         among = ", ".join(dataset.column_names or columns)
         raise ValueError(f"{what} has {len(texts)} columns of texts among {among}: name the one to read{how}.")
     return texts
+
+
+def tokenize(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, columns: Sequence[str], length: int, what: str):
+    """
+    Tokenize texts, or pairs of texts, and cut them off at `length` tokens. Returns a dataset without other columns,
+    and says how many of `what` were cut off.
+    """
+
+    def encode(rows: dict[str, list]) -> dict[str, list]:
+        encoded = tokenizer(*(rows[name] for name in columns), truncation=True, max_length=length)
+        return {**encoded, "is_cut": [bool(x.overflowing) for x in encoded.encodings]}
+
+    encoded = dataset.map(encode, batched=True, remove_columns=dataset.column_names)
+    if cut := sum(encoded["is_cut"]):
+        print(f"{what}: {cut} of {len(dataset)} texts are cut off at {length} tokens; see --max_seq_length.")
+    return encoded.remove_columns("is_cut")
 
 
 def needed_only(datasets: Mapping, training_args: TrainingArguments) -> dict:

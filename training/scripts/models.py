@@ -8,11 +8,21 @@ from pathlib import Path
 
 import torch
 from tokenization_lion import lion_image_processor
-from transformers import AutoConfig, AutoImageProcessor, AutoModel, AutoTokenizer, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoImageProcessor,
+    AutoModel,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.tokenization_utils_base import LARGE_INTEGER
 
 import modeling_lion  # noqa: F401  (the Auto classes and pipelines know LION from here on)
 from configuration_lion import PRESETS, LionConfig, lion_preset
 from configuration_lion.registry import find_mixer
+from modeling_lion.linearized.model_inputs import longest_text
 
 from .arguments import ModelArguments
 
@@ -39,7 +49,10 @@ def load_config(model_args: ModelArguments) -> PreTrainedConfig:
             f"--config_name, a preset, as {next(iter(PRESETS))}; --help lists them.{meant}"
         ) from error
     if overrides is not None:
-        config = type(config).from_dict(config.to_dict() | overridden(config, overrides))
+        changes = overridden(config, overrides)
+        if isinstance(config, LionConfig) and "max_position_embeddings" in changes:
+            changes = {"initial_context_length": None} | changes  # as `from_pretrained` does: it follows
+        config = type(config).from_dict(config.to_dict() | changes)
         config.validate()
     return config
 
@@ -102,6 +115,17 @@ def check_length(what: str, length: int, longest: int | None, fix: str) -> None:
             f"{what} {length} tokens, the model has positions for {longest} (max_position_embeddings): {fix}, or take "
             "a model without a table of positions."
         )
+
+
+def text_length(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, asked: int | None) -> int:
+    """
+    Return the tokens of a text: the `--max_seq_length` that was `asked` for, else the limit of the tokenizer, else the
+    `context_length`. Raises a ValueError if the model has no positions for so many.
+    """
+    known, longest = tokenizer.model_max_length, longest_text(model)
+    length = asked or (known if known < LARGE_INTEGER else context_length(model.config, longest))
+    check_length("--max_seq_length is", length, longest, f"give --max_seq_length {longest}")
+    return length
 
 
 def load_model(auto_class: type, model_args: ModelArguments, config: PreTrainedConfig) -> PreTrainedModel:

@@ -132,7 +132,7 @@ def train(trainer: Trainer, checkpoint: str | None) -> None:
     """
     steps_before = 0
     if checkpoint is not None:
-        check_same_model(checkpoint, trainer.model.config)
+        check_same_model(checkpoint, trainer.model)
         steps_before = steps_of(checkpoint)
     result = trainer.train(resume_from_checkpoint=checkpoint)
     if trainer.state.global_step == steps_before:
