@@ -3,10 +3,11 @@
 
 import statistics
 from collections import defaultdict
+from collections.abc import Callable
 from itertools import combinations
 
 from reports.cells import about_cells, footnote, in_order, markdown_table, of_last_choice, panel, score_cell
-from reports.names import colors_of
+from reports.names import PUBLISHED_LIONS, colors_of
 from reports.paired import Scores, cell, differ, edges, note, without_reference
 from reports.registry import Read, picture, table
 from reports.search import STAGES
@@ -186,13 +187,27 @@ def base_of(name: str) -> str:
     return name.partition(",")[0]
 
 
-@table("one change", csv=("real_images", "real_images_speed", "real_text", "real_text_speed"))
+CHANGED = ("real_images", "real_images_speed", "real_text", "real_text_speed")
+
+
+@table("one change", csv=CHANGED)
 def one_change(read: Read) -> str:
+    """The recommended LION, and models of one's own."""
+    return changes(read, lambda name: name not in PUBLISHED_LIONS)
+
+
+@table("one change of published models", csv=CHANGED)
+def one_change_of_published(read: Read) -> str:
+    """The paper's models with what the paper has and they have not."""
+    return changes(read, lambda name: name in PUBLISHED_LIONS)
+
+
+def changes(read: Read, is_shown: Callable[[str], bool]) -> str:
     """Models with one field changed, behind each as it is: scores, and times of a step ÷ that of the model itself."""
     reference, ratios = all_scores(read, "equal steps"), all_ratios(read)
     columns, names = {}, {}
     for title, scores in all_scores(read, "one change").items():
-        bases = {base_of(name) for name in scores} & reference.get(title, {}).keys()
+        bases = set(filter(is_shown, {base_of(name) for name in scores} & reference.get(title, {}).keys()))
         if scores := {name: of_seed for name, of_seed in scores.items() if base_of(name) in bases}:
             columns[title] = {base: reference[title][base] for base in bases} | scores
             names |= dict.fromkeys(columns[title])
