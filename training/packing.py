@@ -136,7 +136,8 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     def in_order(self) -> list[list[int]]:
         """Make batches of the sequences in order."""
-        batches, free = [], 0
+        batches: list[list[int]] = []
+        free = 0
         for i, length in enumerate(self.lengths.tolist()):
             if length > free:
                 batches.append([])
