@@ -96,7 +96,7 @@ class Search:
         return range(count if count > 1 else 0)
 
     def make(self, contestant: str, number: int) -> tuple[str, Experiment]:
-        return make_experiment(contestant, self.trials(contestant)[number], self.experiment)
+        return make_experiment(contestant, self.all_trials(contestant)[number], self.experiment)
 
     def fit(self, case: dict, model: str, experiment: Experiment) -> dict:
         """Columns of the row of a training; `case` has those that tell it from others."""

@@ -100,7 +100,7 @@ class RateSearch(Search):
             self.train(contestant, stage, number, seed, steps)
 
     def make(self, contestant: str, number: int) -> tuple[str, Experiment]:
-        trial = dict(self.trials(contestant)[number])
+        trial = dict(self.all_trials(contestant)[number])  # fewer --trials do not undo a search
         rate = self.experiment.learning_rate * trial.pop("rate", 1.0)
         change = self.changes.get(contestant)
         unchanged = contestant if change is None else base_of(contestant)

@@ -24,16 +24,27 @@ NAMES = {  # in the order of the rows
     shown=r"^\| (recurrent|parallel|softmax|chunks of [\d,]+ tokens|.* pairs of chunks of \d+) \|",
 )
 def forms(read: Read) -> str:
-    found = latest([{"mode": None} | row for row in read("forms")], "form", "chunk_size", "mode", "length")
+    """Forward."""
+    return in_mode(read, None)
+
+
+@table("forms in training", csv="forms")
+def forms_in_training(read: Read) -> str:
+    """Forward and backward."""
+    return in_mode(read, "training")
+
+
+def in_mode(read: Read, mode: str | None) -> str:
+    rows = [row for row in read("forms") if row.get("mode") == mode]
+    found = latest(rows, "form", "chunk_size", "length")
     cases = sorted({key[:2] for key in found}, key=lambda case: ([*NAMES].index(case[0]), case[1] or 0))
-    columns = sorted({key[2:] for key in found}, key=lambda key: (key[0] or "", key[1]))
-    rows = {}
+    lengths = sorted({length for _, _, length in found})
+    cells = {}
     for form, size in cases:
         times, memory = {}, {}
-        for mode, length in columns:
-            row = found.get((form, size, mode, length))
-            title = f"{mode + ', ' if mode else ''}{length:,} tokens"
-            times[title] = duration(row["median"]) if row else ""
-            memory[f"{title}, MiB"] = f"{row['peak_memory_bytes'] / 2**20:,.0f}" if row else ""
-        rows[NAMES[form].format(size)] = times | memory
-    return grid(rows)
+        for length in lengths:
+            row = found.get((form, size, length))
+            times[f"{length:,} tokens"] = duration(row["median"]) if row else ""
+            memory[f"{length:,} tokens, MiB"] = f"{row['peak_memory_bytes'] / 2**20:,.0f}" if row else ""
+        cells[NAMES[form].format(size)] = times | memory
+    return grid(cells)

@@ -62,6 +62,8 @@ def test_image_models_have_equal_parameters(images, rate_search, scale, task, tm
     assert [x.learning_rate / experiment.learning_rate for x in trials] == [1, 2, 1, 2]
     assert [x.variant.get("initializer_range") for x in trials] == [None, None, 0.1, 0.1]
     assert len(search.trials("softmax")) == len(search.trials("LION")) == 4
+    args.trials = 1  # fewer than before: what a whole search has chosen stays
+    assert search.make("Vim", 3)[1] == trials[3] and len(search.trials("Vim")) == 1
     assert search.make("LION-LIT", 2)[1].variant == {"feature_map": "elu", "initializer_range": 0.1}  # SPEC §1
     search.check_parameters(["LION", *search.changes])
     monkeypatch.setattr(rate_search, "count", lambda name, *args: 103 if name == "LION-LIT" else 100)
