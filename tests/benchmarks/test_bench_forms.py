@@ -70,4 +70,4 @@ def test_the_benchmark_runs(bench, tmp_path):
     assert (tmp_path / "forms.csv").read_text() == rows
     bench.main([*arguments[1:], "--training", "--lengths", "128"])
     page = (tmp_path / "memory.md").read_text()
-    assert "training, 128 tokens, MiB |" in page and "published loop over pairs" in page
+    assert "| 128 tokens, MiB |" in page and "published loop over pairs" in page
