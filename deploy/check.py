@@ -367,10 +367,11 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"--seconds is {args.seconds:g}: give more than 0.")
     if args.graph and not Files(args.graph).is_exported:
         raise ValueError(f"--graph {args.graph} is no folder with a graph: make it with `lion export`.")
-    folder = Path(args.model)
-    if args.graph is None and Files(args.model).is_exported and not any(is_weights(x.name) for x in folder.iterdir()):
-        raise ValueError(f"{args.model} is a graph alone: give the folder of its model, and --graph {args.model}.")
-    graph, findings = args.graph or (args.model if Files(args.model).is_exported else None), []
+    graph, findings = args.graph, []
+    if graph is None and Files(args.model).is_exported:
+        if not any(is_weights(x.name) for x in Path(args.model).iterdir()):
+            raise ValueError(f"{args.model} is a graph alone: give the folder of its model, and --graph {args.model}.")
+        graph = args.model
     with no_progress_bars():
         checks = Checks(args.model, graph, args.seconds, args.attn_implementation)
         lengths = checks.lengths

@@ -17,11 +17,10 @@ from training_lion.scripts.arguments import parse_arguments
 from training_lion.scripts.checkpoints import asked_checkpoint_or_free, check_same_model
 from training_lion.scripts.class_names import check_several, has_fractions, in_order, label_names
 from training_lion.scripts.data_files import TEXT_FILES_HELP, load_texts, tokenize
-from training_lion.scripts.models import text_length
+from training_lion.scripts.models import load_tokenizer, text_length
 from training_lion.scripts.training import average_losses
 from transformers import (
     AutoModelForSequenceClassification,
-    AutoTokenizer,
     BitsAndBytesConfig,
     Trainer,
     TrainingArguments,
@@ -65,7 +64,7 @@ def main(args: list[str] | None = None) -> Trainer:
         raise ValueError(f"{what} has the label {dataset[0]['label']!r}: give each text a class, a name or a number.")
     names = in_order({*labels})
     check_several(names, what)
-    tokenizer = AutoTokenizer.from_pretrained(lora_args.model, padding_side="right")
+    tokenizer = load_tokenizer(lora_args.model)
 
     def load_model(**options) -> AutoModelForSequenceClassification:
         labels = {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}

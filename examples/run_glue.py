@@ -253,7 +253,7 @@ def main(args: list[str] | None = None) -> Trainer:
     if is_train or training_args.do_eval:  # else the model knows
         config.problem_type = task.problem_type
 
-    tokenizer = models.load_tokenizer(model_args)
+    tokenizer = models.load_tokenizer(model_args.model_name_or_path, model_args.cache_dir)
     model = models.load_model(AutoModelForSequenceClassification, model_args, config)
     length = models.text_length(model, tokenizer, glue_args.max_seq_length)
     if is_train:

@@ -29,8 +29,6 @@ from transformers import (
     TrainingArguments,
 )
 
-from modeling_lion.linearized.model_inputs import longest_text
-
 
 SHUFFLE_BUFFER = 10_000
 
@@ -149,7 +147,7 @@ def load_tokenizer(setup: training.Setup, datasets: dict[str, Dataset | Iterable
     model_args, _, training_args, config, checkpoint = setup
     name, size = model_args.tokenizer_name or model_args.model_name_or_path or checkpoint, model_args.vocab_size
     if name is not None:
-        tokenizer = AutoTokenizer.from_pretrained(name, cache_dir=model_args.cache_dir, padding_side="right")
+        tokenizer = models.load_tokenizer(name, model_args.cache_dir)
         if size is None or len(tokenizer) == size:
             return tokenizer
         # A text with few distinct pieces gives a smaller vocabulary than asked for, and would do so again.
@@ -175,7 +173,7 @@ def train_tokenizer(dataset, config: PreTrainedConfig, vocab_size: int) -> LionT
     """Train a tokenizer on the texts of a dataset, with at most `vocab_size` entries."""
     (column,) = data_files.find_texts(dataset, "The data")
     texts = (example[column] for example in dataset)
-    longest = longest_text(models.without_weights(config))
+    longest = models.longest_text(models.without_weights(config))
     limit = {} if longest is None else {"model_max_length": longest}
     return LionTokenizer.train_from_iterator(texts, vocab_size, **limit)
 
@@ -222,7 +220,7 @@ def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line; returns the Trainer."""
     setup = training.start(DataTrainingArguments, args, MlmModelArguments, from_scratch=True, can_predict=False)
     model_args, data_args, training_args, config, checkpoint = setup
-    longest = longest_text(models.without_weights(config))
+    longest = models.longest_text(models.without_weights(config))
     length = data_args.max_seq_length or models.context_length(config, longest)
     models.check_length("--max_seq_length is", length, longest, f"give --max_seq_length {longest}")
     datasets = load_texts(data_args, training_args, model_args.cache_dir)

@@ -30,8 +30,6 @@ from transformers import (
     TrainingArguments,
 )
 
-from modeling_lion.linearized.model_inputs import longest_text
-
 
 TYPES = tuple(
     name for name in data_files.TABLES if data_files.FILE_TYPES[name] != "csv"
@@ -340,9 +338,9 @@ def main(args: list[str] | None = None) -> Trainer:
     files = data_files.needed_files(qa_args, training_args, TYPES)
     questions = load_questions(files, qa_args.version_2_with_negative, model_args.cache_dir)
     questions = {split: qa_args.limit(split, rows) for split, rows in questions.items()}
-    tokenizer = models.load_tokenizer(model_args)
+    tokenizer = models.load_tokenizer(model_args.model_name_or_path, model_args.cache_dir)
     model = models.load_model(AutoModelForQuestionAnswering, model_args, config)
-    longest = longest_text(model)
+    longest = models.longest_text(model)
     windows = {split: encode_questions(rows, tokenizer, qa_args, longest) for split, rows in questions.items()}
     evaluated = {"windows": windows.get("validation"), "questions": questions.get("validation")}
     metrics = partial(measure, **evaluated, qa_args=qa_args)

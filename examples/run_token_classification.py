@@ -23,8 +23,6 @@ from training_lion.scripts import arguments, class_names, data_files, models, tr
 from training_lion.scripts.arguments import option
 from transformers import AutoModelForTokenClassification, DataCollatorForTokenClassification, EvalPrediction, Trainer
 
-from modeling_lion.linearized.model_inputs import longest_text
-
 
 CONLL = (".conll", ".bio", ".iob2", ".tsv", ".txt")
 TYPES = (
@@ -254,9 +252,9 @@ def main(args: list[str] | None = None) -> Trainer:
     for split, rows in sentences.items():
         if split != "predict":
             ids[split] = class_names.number_names(tag_places(rows), names, "The model", not training_args.do_train)
-    tokenizer = models.load_tokenizer(model_args)
+    tokenizer = models.load_tokenizer(model_args.model_name_or_path, model_args.cache_dir)
     model = models.load_model(AutoModelForTokenClassification, model_args, config)
-    longest = longest_text(model)
+    longest = models.longest_text(model)
     datasets = {split: encode_split(rows, tokenizer, ids.get(split), longest) for split, rows in sentences.items()}
     if training_args.do_train:
         datasets["train"] = leave_out_long(datasets["train"], sentences["train"], token_args.max_seq_length)

@@ -211,12 +211,14 @@ def make_positions_cyclic(model: PreTrainedModel) -> None:
     grow_buffers(base.get_submodule(name.rpartition(".")[0]), table.num_embeddings, BUFFERED_POSITIONS)
 
 
-def longest_text(model: PreTrainedModel) -> int | None:
+def longest_text(model: nn.Module) -> int | None:
     """
     The most tokens for which a LION, a linearized encoder or any other has positions; `None` without a limit. Tables
     with a `padding_idx`, as RoBERTa's, count positions from behind it, so that they have fewer than
     `max_position_embeddings`.
     """
+    if not isinstance(model, PreTrainedModel):  # but a wrapper of one, as for adapters
+        model = next(x for x in model.modules() if isinstance(x, PreTrainedModel))
     base, config = model.base_model, model.base_model.config
     if isinstance(config, LionConfig):
         return config.longest_text
@@ -228,12 +230,11 @@ def longest_text(model: PreTrainedModel) -> int | None:
     limit = getattr(config, "max_position_embeddings", None)
     if limit is None or limit < 1:
         return None
-    embeddings = [(name, x) for name, x in base.named_modules() if isinstance(x, nn.Embedding)]
-    tables = [table for name, table in embeddings if "position" in name.rpartition(".")[2]]
+    embeddings = {name: x for name, x in base.named_modules() if isinstance(x, nn.Embedding)}
+    tables = [table for name, table in embeddings.items() if "position" in name.rpartition(".")[2]]
     if not tables and (getattr(config, "rope_parameters", None) or getattr(config, "relative_attention", False)):
         return None
-    unused = (0 if table.padding_idx is None else table.padding_idx + 1 for table in tables)
-    return min([limit, *(table.num_embeddings - n for table, n in zip(tables, unused, strict=True))])
+    return min([limit, *(x.num_embeddings - (0 if x.padding_idx is None else x.padding_idx + 1) for x in tables)])
 
 
 def check_length(model: PreTrainedModel, length: int, given: dict) -> None:

@@ -265,6 +265,9 @@ def test_the_longest_text_of_an_encoder_that_is_not_linear(name, longest):
     """Tables that count from behind their `padding_idx`, as RoBERTa's, have fewer positions than rows."""
     model = BY_NAME[name].model().eval()
     assert model_inputs.longest_text(model) == longest
+    assert model_inputs.longest_text(nn.Sequential(model)) == longest  # in a wrapper, as of an adapter
+    if name == "RobertaModel":
+        assert model_inputs.longest_text(nn.Sequential(linear(name))) == longest
     with torch.no_grad():
         assert model(torch.full((1, longest or 100), 5)).last_hidden_state.isfinite().all()
         if longest is not None:

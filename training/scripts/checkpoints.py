@@ -73,9 +73,9 @@ def asked_checkpoint(training_args: TrainingArguments) -> str | None:
         )
     if Path(asked).resolve().parent != Path(output_dir).resolve():
         check_free(output_dir)
-    elif later := [x for x in sort_checkpoints(str(output_dir)) if (steps_of(x) or 0) > steps_of(asked)]:
+    elif (last := last_whole_checkpoint(output_dir)) is not None and steps_of(last) > steps_of(asked):
         raise ValueError(
-            f"{RESUME} {asked}: {later[-1]} is later, and a training that is stopped would go on from that. Give "
+            f"{RESUME} {asked}: {last} is later, and a training that is stopped would go on from that. Give "
             "another --output_dir, or delete the later checkpoints."
         )
     check_resumable(asked)

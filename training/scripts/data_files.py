@@ -133,7 +133,7 @@ def read_csv(file: str, what: str) -> Iterator[dict[str, str | None]]:
             raise ValueError(f"{what} line {reader.line_num} cannot be read as csv: {error}.") from None
 
 
-def parsed(text: str) -> object:
+def parse_json(text: str) -> object:
     """Parse JSON. NaN and Infinity, which JSON does not have and Python writes for missing values, become `None`."""
     return json.loads(text, parse_constant=lambda name: None)
 
@@ -142,7 +142,7 @@ def read_json(file: str, what: str) -> list | dict:
     """Read a JSON file: a list of rows, one row per line, or an object. Raises a ValueError for any other file."""
     text = Path(file).read_text(encoding="utf-8-sig")
     try:
-        content = parsed(text)
+        content = parse_json(text)
         check_characters([content] if isinstance(content, dict) else content, text, what)
         return [content] if Path(file).suffix.lower() == ".jsonl" else content
     except json.JSONDecodeError as error:
@@ -151,7 +151,7 @@ def read_json(file: str, what: str) -> list | dict:
     rows = []
     for number, line in enumerate(text.split("\n"), start=1):
         try:
-            rows += [parsed(line)] if line.strip() else []
+            rows += [parse_json(line)] if line.strip() else []
         except json.JSONDecodeError as error:
             raise ValueError(f"{what} line {number} cannot be read as json: {error}. Write it again.") from None
     check_characters(rows, text, what)

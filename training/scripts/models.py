@@ -19,9 +19,10 @@ from transformers import (
 )
 from transformers.tokenization_utils_base import LARGE_INTEGER
 
-import modeling_lion  # noqa: F401  (the Auto classes and pipelines know LION from here on)
 from configuration_lion import PRESETS, LionConfig, lion_preset
 from configuration_lion.registry import find_mixer
+
+# With the package, the Auto classes and pipelines know LION.
 from modeling_lion.linearized.model_inputs import longest_text
 
 from .arguments import ModelArguments
@@ -152,9 +153,8 @@ def load_model(auto_class: type, model_args: ModelArguments, config: PreTrainedC
     return auto_class.from_config(config, **options)
 
 
-def load_tokenizer(model_args: ModelArguments):
+def load_tokenizer(name: str, cache_dir: str | None = None):
     """Load the tokenizer of a trained model. It pads at the end: positions in texts are counted from the left."""
-    name, cache_dir = model_args.model_name_or_path, model_args.cache_dir
     return AutoTokenizer.from_pretrained(name, cache_dir=cache_dir, padding_side="right")
 
 

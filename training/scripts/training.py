@@ -18,6 +18,7 @@ from modeling_lion.mixers.import_mixers import import_mixers
 
 from .arguments import DataArguments, ModelArguments, check_arguments, parse_arguments
 from .checkpoints import check_same_model, find_checkpoint, has_weights, steps_of
+from .data_files import parse_json
 from .models import load_config
 from .pictures import draw_log
 
@@ -174,7 +175,7 @@ def save_rows(trainer: Trainer, answers: list[dict], rows: Iterable[dict] | None
             while name in answer or name in given:
                 name = f"given_{name}"
             given[name] = value
-        values = json.loads(json.dumps(given | answer, default=as_text), parse_constant=lambda name: None)  # no NaN
+        values = parse_json(json.dumps(given | answer, default=as_text))  # without NaN
         lines.append(json.dumps(values, ensure_ascii=False) + "\n")
     save_text(trainer, "predictions.jsonl", "".join(lines))
 
