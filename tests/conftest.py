@@ -16,6 +16,12 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers reads it: no test may 
 
 with suppress(ImportError):  # benchmarks/gpu/run.py checks kernels without it
     import hypothesis  # noqa: F401 (it refuses plugins of its own once the garbage collector is frozen, as below)
+with suppress(ImportError):  # of openvino and tensorboard
+    from absl.logging import get_absl_handler
+
+    # The stream of its handler is closed with all handlers, as uvicorn does it, unless it is that of the process: that
+    # of pytest at the import would end all further tests.
+    get_absl_handler().python_handler.stream = sys.__stderr__
 import pytest
 import torch
 import transformers

@@ -101,7 +101,7 @@ def test_several_batches_of_the_short_queue_are_computed_at_once():
             return engines[-1]
 
     engines.append(One())
-    app = slow_app(engines[0], workers=3, max_batch_tokens=3, timeout=1000)
+    app = slow_app(engines[0], workers=3, max_batch_tokens=1, timeout=1000)
     first, second, third, _ = engines  # the last one is that of the long queue
     with TestClient(app) as client, ThreadPoolExecutor(8) as pool:
         queue = app.state.service.short
