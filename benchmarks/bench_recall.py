@@ -74,7 +74,7 @@ def train_once(task: str, model: str, seed: int, data: Data, args: argparse.Name
     experiment = replace(base, **{"steps": args.steps or base.steps} | training, variant=dict(args.set))
     path, variant = args.output_dir / "recall.csv", experiment.variant_name
     case = {"scale": args.scale, "task": task, "model": model, "seed": seed, "variant": variant}
-    settings = {"settings": experiment.settings()}
+    settings = {"settings": experiment.settings(model)}
     if is_measured(path, case, settings["settings"]):
         return
     print(f"{task}, {model}, variant {variant or 'default'}, seed {seed}", flush=True)

@@ -119,7 +119,7 @@ class Search:
         model, experiment = self.make(contestant, number)
         experiment = replace(experiment, steps=steps or experiment.steps)
         case = self.about | {"contestant": contestant, "stage": stage, "trial": number, "seed": seed}
-        what = {"setting": json.dumps(self.trials(contestant)[number]), "settings": experiment.settings()}
+        what = {"setting": json.dumps(self.trials(contestant)[number]), "settings": experiment.settings(model)}
         if found := read_rows(self.path, **case):
             if found[-1]["setting"] == what["setting"] and same_settings(found[-1]["settings"], what["settings"]):
                 return

@@ -42,7 +42,7 @@ from run_glue import main as run_glue
 from run_mlm import main as run_mlm
 from tasks.real_data import SPLITS, digest, prepare, write_all
 from tokenization_lion import LionTokenizer
-from trainings import Data, Experiment, chosen_tasks, make_config, sizes
+from trainings import OWN_MIXERS, Data, Experiment, chosen_tasks, make_config, sizes
 from transformers import AutoTokenizer
 
 from modeling_lion import LionForMaskedLM, LionForSequenceClassification
@@ -163,6 +163,8 @@ class TextSearch(RateSearch):
 
     def output_dir(self, case: dict) -> Path:
         name = f"{case['contestant']}-{case['stage']}-{case['trial']}-{case['seed']}"
+        if case["contestant"] in OWN_MIXERS:
+            name += f"-{OWN_MIXERS[case['contestant']]}"
         return self.models / self.task / name.replace(" ", "_")
 
     def columns(self, case: dict, model: str, experiment: Experiment) -> dict:

@@ -5,6 +5,7 @@ configuration, above all their mixers, with the same data and the same steps.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -61,6 +62,7 @@ MODELS = {
     "two Mamba-2": {"mixer_type": "selective"},
     "Vim": {"mixer_type": "selective"},
 }
+OWN_MIXERS: dict[str, str] = {}  # for models of `--mixers`, the first digits of the SHA-256 of their files
 # What peers have in common with LION as recommended, which the models above do not have.
 AS_RECOMMENDED = {"use_gated_mlp": RECOMMENDED["use_gated_mlp"]}
 READ = ("input_ids", "token_type_ids", "attention_mask", "label", "labels", "special_tokens_mask")  # columns of data
@@ -106,10 +108,14 @@ class Experiment:
         ]
         return " ".join(texts) or None
 
-    def settings(self) -> str:
-        """All of it but fields of the configuration that a variant replaces, in one cell of a table."""
+    def settings(self, model: str = "") -> str:
+        """
+        All of it but fields of the configuration that a variant replaces, in one cell of a table, and the file of a
+        model of `--mixers`.
+        """
         training = {name: getattr(self, name) for name in ("steps", "batch_size", "learning_rate", "examples")}
         training |= {"longer": self.longer} if self.longer else {}
+        training |= {"mixer": OWN_MIXERS[model]} if model in OWN_MIXERS else {}
         return " ".join(f"{name}={value}" for name, value in {**self.task, **self.config, **training}.items())
 
 
@@ -184,10 +190,13 @@ def add_mixers(files: Iterable[str]) -> list[str]:
     """
     `import_mixers`: the names of the mixers are models from then on.
     """
-    names = import_mixers(files)
-    for name in names:
-        MODELS[name] = {"mixer_type": name}
-    return names
+    added = []
+    for file in files:
+        names = import_mixers([file])
+        MODELS.update({name: {"mixer_type": name} for name in names})
+        OWN_MIXERS.update(dict.fromkeys(names, hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12]))
+        added += names
+    return added
 
 
 def make_config(model: str, experiment: Experiment, data: Data) -> LionConfig:

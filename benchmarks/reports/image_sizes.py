@@ -2,6 +2,7 @@
 """The table of `bench_image_sizes.py`: a ViT and its linear forms on images larger than in training."""
 
 from collections import defaultdict
+from statistics import median
 
 from measure import latest
 
@@ -14,16 +15,17 @@ def image_sizes(read: Read) -> str:
     cells = defaultdict(list)
     for row in latest(read("image_sizes"), "seed", "settings", "model", "patches").values():
         cells[row["model"], row["patches"]].append(row)
-    table = {}
+    most_frequent = {row["most_frequent"] for rows in cells.values() for row in rows}
+    table = {"always the most frequent category": {"test %": " | ".join(f"{100 * x:.1f}" for x in most_frequent)}}
     for (model, patches), rows in sorted(cells.items(), key=lambda x: x[0][1]):
         mean = lambda name, rows=rows: sum(row[name] for row in rows) / len(rows)
-        vit = cells["ViT", patches]
+        vit = {row["seed"]: row["median"] for row in cells["ViT", patches]}
         error = f" ({100 * mean('accuracy_error'):.1f})" * (len(rows) == 1)
         table[f"{model}, {patches} × {patches}"] = {
             "tokens": f"{rows[0]['tokens']:,}",
             "test %": mean_std([100 * row["test_accuracy"] for row in rows], 1) + error,
             "same label as the ViT, %": f"{100 * mean('same_as_vit'):.0f}",
-            "time of a picture": duration(mean("median")),
-            "÷ the ViT at that size": f"{mean('median') / (sum(row['median'] for row in vit) / len(vit)):.2f}",
+            "time of a picture": duration(median(row["median"] for row in rows)),
+            "÷ the ViT at that size": f"{median(row['median'] / vit[row['seed']] for row in rows):.2f}",
         }
     return grid(table, "patches")

@@ -84,9 +84,17 @@ def test_all_sizes_are_measured_once(bench, tmp_path, monkeypatch):
         ("ViT", 14, 197),
         *((model, 28, 785) for model in bench.MODELS),
     ]
-    assert all(row["median"] > 0 and row["settings"].endswith("data=noise") for row in rows)
+    assert all(row["median"] > 0 and "data=noise" in row["settings"] for row in rows)
+    assert all(row["pictures"] == 24 and row["most_frequent"] == 1 / 3 for row in rows)
     assert all(row["same_as_vit"] == 1 for row in rows if row["model"] == "ViT")
     bench.main(arguments)
     assert read_rows(tmp_path / "out" / "image_sizes.csv") == rows
     page = (tmp_path / "out" / "real.md").read_text(encoding="utf-8")
-    assert "| linear, 28 × 28 | 785 |" in page
+    assert "| linear, 28 × 28 | 785 |" in page and "| always the most frequent category |  | 33.3 |" in page
+
+
+def test_all_pictures_that_are_not_trained_on_count(bench):
+    data = bench.noise()
+    pictures, labels = bench.held_out(data)
+    assert (pictures == np.concatenate([data["validation"], data["test"]])).all()
+    assert labels.tolist() == [*data["validation labels"], *data["test labels"]]

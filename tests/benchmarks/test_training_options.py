@@ -204,6 +204,31 @@ def test_the_command_of_a_row_trains_it_again(own_mixer, tmp_path, monkeypatch, 
     assert command == "python benchmarks/bench_images.py --scale cpu --tasks 7x7 --contestants 'softmax'"
 
 
+def test_rows_of_a_mixer_are_those_of_its_file(own_mixer, trainings, tmp_path, monkeypatch, forget_mixers):
+    """A file that has changed is another model: its rows in the table are not taken for it."""
+    rate_search, images = (importlib.import_module(x) for x in ("rate_search", "bench_images"))
+    parser = rate_search.rate_arguments("", images.SCALES, list(images.CONTESTANTS))
+    name, experiment = own_mixer.stem, images.SCALES["cpu"]["7x7"]
+    trained = []
+
+    def train() -> None:
+        forget_mixers()
+        args = parser.parse_args(["--mixers", str(own_mixer), "--output_dir", str(tmp_path)])
+        rate_search.chosen_contestants(parser, args, [])
+        search = images.ImageSearch("7x7", experiment, images.Data(None, {}, {}, None), args)
+        monkeypatch.setattr(search, "columns", lambda case, *_: trained.append(case) or {})
+        search.train(name, "trial", 0, 1)
+
+    train()
+    train()
+    assert len(trained) == 1
+    own_mixer.write_text(own_mixer.read_text(encoding="utf-8").replace("-0.7", "-0.6"), encoding="utf-8")
+    importlib.invalidate_caches()
+    with pytest.raises(ValueError, match="another training .* mixer=[0-9a-f]{12}.*give another --output_dir"):
+        train()
+    assert experiment.settings(name) != experiment.settings() == experiment.settings("softmax")
+
+
 @pytest.mark.parametrize(
     "steps, told",
     [
