@@ -25,6 +25,7 @@ errors are clustered by file.
 
 import hashlib
 import json
+import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -81,7 +82,6 @@ TRAINING_PACKAGES = (
         "logging",
         "multiprocessing",
         "tkinter",
-        "unittest",
         "xml",
     ),
     *("PIL", "accelerate", "datasets", "gradio", "huggingface_hub", "matplotlib", "mpmath", "numpy", "peft"),
@@ -169,7 +169,8 @@ class Texts:
         """So many files of each package but its tests, the same ones each time."""
         found = []
         for package in packages:
-            files = [path for path in map(Path, files_of_package(package)[0]) if "test" not in str(path).lower()]
+            files, root = files_of_package(package)
+            files = [Path(file) for file in files if "test" not in os.path.relpath(file, root).lower()]
             files = sorted(path for path in files if path.stat().st_size >= self.min_bytes)
             Random(0).shuffle(files)
             found += files[:count]
