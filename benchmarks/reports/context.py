@@ -33,7 +33,11 @@ def numbers(cell: int | float | str) -> torch.Tensor:
 
 
 def difference(row: dict, reference: dict, what: str) -> str:
-    """The mean difference of two rows with the same queries, and its standard error, clustered by document."""
+    """
+    The mean difference of two rows, and its standard error, clustered by document. Empty if they have other queries.
+    """
+    if row["owners"] != reference["owners"]:
+        return ""
     gains = [ndcg_of_ranks(numbers(x[f"ranks_{what}"])) for x in (row, reference)]
     mean, error = mean_and_error(gains[0] - gains[1], numbers(row["owners"]))
     return f"{mean:+.3f} ± {error:.3f}".replace("-", "−")

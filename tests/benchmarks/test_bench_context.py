@@ -179,6 +179,7 @@ def test_differences_are_of_the_same_queries():
     reference = {"ranks_x": "11 1 11 11", "owners": "0 0 5 5"}
     assert context.difference(row, reference, "x") == "+0.250 ± 0.250"
     assert context.difference(reference, row, "x") == "−0.250 ± 0.250"
+    assert context.difference(row, reference | {"owners": "1 0"}, "x") == ""  # of other queries
 
 
 def test_the_passage_before_is_read_and_does_not_count(bench, tmp_path):
