@@ -2,7 +2,7 @@
 """
 Images larger than in training: a ViT of 14 x 14 patches, as it is and with linear attention, at 28 x 28 and 56 x 56.
 
-    python benchmarks/bench_image_sizes.py                 # fetches 131 MB; ten minutes of a CPU core for each seed
+    python benchmarks/bench_image_sizes.py                 # fetches 131 MB; half an hour of a CPU core for each seed
     python benchmarks/bench_image_sizes.py --seeds 0 1 2
     python benchmarks/bench_image_sizes.py --quick         # noise
 
@@ -53,7 +53,7 @@ DATA_DIR = Path(__file__).parents[1] / "outputs" / "image_sizes"
 PATCH, TRAINED, DISTILLED = 4, 14, 28  # pixels of a patch; patches on a side in training and in distillation
 SIZES = (14, 28, 56)  # patches on a side
 SHAPE = {"hidden_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 384}
-STEPS, BATCH = 300, 32
+STEPS, BATCH = 1_200, 32
 SMALLEST_CUT = 0.6  # side of a square that is cut out in training, of the picture's
 DISTILL_STEPS, DISTILL_PICTURES = 60, 240
 WINDOW = 64
