@@ -285,6 +285,11 @@ class ConfigChecks(ConfigPart):
                 )
 
     def validate_ranges(self):
+        if missing := [name for name in find_mixer(self.mixer_type).fields if not hasattr(self, name)]:
+            raise ValueError(
+                f"`mixer_type` was set to {self.mixer_type!r}, whose fields {', '.join(missing)} this configuration "
+                "does not have: give `mixer_type` to LionConfig, which sets them, or set them, too."
+            )
         for name, (low, high) in find_mixer(self.mixer_type).ranges.items():
             value = getattr(self, name)
             if self.has_linear_layers and not (isinstance(value, int | float) and low < value <= high):

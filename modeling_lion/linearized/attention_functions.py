@@ -95,7 +95,7 @@ class ModuleCall:
     def rows(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """`linearized_attention` for one sequence in each row, or for sequences that the mask separates."""
         branch, inputs = self.module.lion, (query, key, value)
-        longest_exact, is_kept = branch.config.lion_exact_length, isinstance(branch, KeptAttention)
+        longest_exact, is_kept = branch.config.lion_exact_length, branch.is_kept
         is_full = is_kept and self.reach is None  # softmax over all tokens, for any mask
         if is_full or fits_for_all(query.shape[2], longest_exact):
             return self.exact(*inputs, mask)

@@ -146,6 +146,8 @@ def at_least_smallest(denominator: Tensor) -> Tensor:
 class KeptAttention(nn.Module):
     """Marks an attention module of a linearized model that keeps softmax. It has no weights."""
 
+    is_kept = True  # read instead of the class, which peft wraps (`modules_to_save`)
+
     def __init__(self, config: PreTrainedConfig):
         super().__init__()
         self.config = config
@@ -153,6 +155,8 @@ class KeptAttention(nn.Module):
 
 class LinearBranch(nn.Module):
     """The linear attention of one attention module; `num_heads` and `head_dim` are those of its queries."""
+
+    is_kept = False
 
     def __init__(self, config: PreTrainedConfig, num_heads: int, head_dim: int):
         super().__init__()

@@ -64,11 +64,14 @@ class Float32Parameters(nn.Module):
     """A module whose parameters stay in float32 where a model is converted, as by `model.half()` (SPEC §5)."""
 
     def _apply(self, fn, recurse: bool = True):
-        before = {name: x.data for name, x in self.named_parameters(recurse=False) if x.dtype.itemsize >= 4}
+        wide = {name: x for name, x in self.named_parameters(recurse=False) if x.dtype.itemsize >= 4}
+        before = {name: (x.data, None if x.grad is None else x.grad.data) for name, x in wide.items()}
         super()._apply(fn, recurse)
         for name, x in self.named_parameters(recurse=False):
             if x.dtype.itemsize < 4 and name in before:
-                x.data = before[name].to(x.device, torch.float32)
+                data, gradient = (y if y is None else y.to(x.device, torch.float32) for y in before[name])
+                x.grad = None  # torch wants that of the parameter's dtype
+                x.data, x.grad = data, gradient
         return self
 
 

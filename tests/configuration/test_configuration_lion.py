@@ -123,6 +123,16 @@ def test_update_from_string():
     assert config.attention_layer_norm is True
 
 
+def test_fields_of_a_mixer_that_is_set_later_are_asked_for():
+    config = LionConfig()
+    config.mixer_type, config.feature_map, config.normalization = "delta", "silu", "rms"
+    config.head_directions = "alternate"
+    with pytest.raises(StrictDataclassError, match="`mixer_type` was set to 'delta', whose fields largest_beta .* give"):
+        config.validate()
+    config.largest_beta = 1.0
+    config.validate()
+
+
 def test_sizes():
     config = LionConfig(modality="image", image_size=(32, 48), patch_size=8, mixer_type="decay", patch_order="snake")
     config.head_directions = "both"

@@ -109,6 +109,20 @@ def test_lora_on_an_encoder_that_became_linear(batch, tmp_path):
     torch.testing.assert_close(merged(**batch).logits, expected, atol=1e-5, rtol=1e-5)
 
 
+def test_layers_that_keep_softmax_have_nothing_for_an_adapter(batch):
+    """peft wraps their markers as it wraps the parts with weights."""
+    batch = linear_batch(batch)
+    model = linear_encoder("BertForSequenceClassification", options={"layers": "alternate"})
+    with torch.no_grad():
+        expected = model(**batch).logits
+    config = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query", "value"], modules_to_save=["lion"])
+    model = peft.get_peft_model(model, config).eval()
+    with torch.no_grad():
+        torch.testing.assert_close(model(**batch).logits, expected, atol=0, rtol=0)
+    losses = train(model, batch)
+    assert losses[-1] < losses[0] / 4
+
+
 @pytest.mark.parametrize("bits", [8, 4])
 def test_quantised_weights_of_an_encoder_that_became_linear(bits, batch, tmp_path):
     batch = linear_batch(batch)

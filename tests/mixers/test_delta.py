@@ -170,3 +170,16 @@ def test_decays_of_new_models_in_half_precision_are_float32(mixer, dtype):
     converted = dict(whole.to(dtype).named_parameters())
     assert {name: x.dtype for name, x in converted.items()} == dtypes
     assert all(torch.equal(converted[name], x) for name, x in before.items())
+
+
+@pytest.mark.parametrize("mixer", ["decay", "selective", "delta"])
+def test_gradients_of_decays_are_converted_as_the_decays(mixer):
+    """A step of an optimizer between backward and a conversion is one after it, too."""
+    model = LionModel(LionConfig(**TINY | {"mixer_type": mixer}))
+    model(torch.tensor([[5, 6, 7]])).last_hidden_state.square().sum().backward()
+    before = {name: x.grad.clone() for name, x in model.named_parameters() if ".decay" in name}
+    for name, x in model.bfloat16().named_parameters():
+        assert x.grad is None or x.grad.dtype == x.dtype
+        assert name not in before or torch.equal(x.grad, before[name])
+    torch.optim.AdamW(model.parameters(), 1e-3).step()
+    assert all(x.isfinite().all() for x in model.parameters())
