@@ -27,10 +27,9 @@ import torch
 import training_lion.scripts  # noqa: F401 (before transformers, which it makes quiet)
 from hub_upload_lion.verify import print_table, verification_table, verify_checkpoint
 from PIL import Image
-from retrieval_lion.documents import STANDARD_LIBRARY
 from retrieval_lion.search.command import lines_of
 from retrieval_lion.search.searcher import Searcher
-from retrieval_lion.sources import check_source, default_model
+from retrieval_lion.sources import STANDARD_LIBRARY, check_source, default_model, place_of_package
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from training_lion.scripts.docstrings import write_docstrings
@@ -155,7 +154,7 @@ def held_out_sentences(file: str, count: int, seed: int = 1) -> list[tuple[str, 
 
 def search_part(output: Path, model: str | Path) -> dict:
     heading("0  Search the docstrings of the standard library with a trained LION")
-    request = {"folder": None, "package": STANDARD_LIBRARY, "top": 3, "seconds": None}
+    request = {"folder": None, "package": place_of_package(STANDARD_LIBRARY), "top": 3, "seconds": None}
     request |= {"cache_dir": str(output / "search")}
     searcher, found = Searcher(str(model)), {}
     for query in QUERIES:

@@ -2,10 +2,8 @@
 """Read files, and split them into passages."""
 
 import hashlib
-import importlib.util
 import os
 import re
-import sysconfig
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -19,9 +17,9 @@ from .formats.junk import PROSE, check_text
 from .formats.readers import PACKED, is_code, sections_of
 from .formats.section import HEADINGS, Section, SkippedFile, decode, is_binary, with_heading
 from .passages import LONGEST, behind_spaces
+from .sources import place_of_package
 
 
-STANDARD_LIBRARY = "stdlib"
 TEXT_FILES = (".txt", ".md", ".rst")
 MOST_BYTES = 100_000_000  # of a file that is read
 HEAD = 8192  # bytes by which binary files are told
@@ -162,6 +160,8 @@ def heading_paths(text: str, title: str, spans: Sequence[tuple[int, int]], is_rs
 def passages_of_text(text: str, path: str) -> Iterator[Passage]:
     """Split a text into passages, whose names are the headings above. `path` is the file, for names and places."""
     text, printed = without_surrogates(text), printable(path)
+    if "\n" not in text:
+        text = text.replace("\r", "\n")  # line ends of old Macs
     spans = split_passages(text)
     names = heading_paths(text, name_of(text, path), spans, path.lower().endswith(".rst"))
     line, counted = 1, 0
@@ -172,26 +172,14 @@ def passages_of_text(text: str, path: str) -> Iterator[Passage]:
 
 
 def files_of_package(package: str) -> tuple[list[str], str]:
-    """
-    Return the Python files of a package, a module or the standard library (`STANDARD_LIBRARY`), and the folder from
-    which they are imported.
+    """`place_of_package`, with the Python files there in the place of the folder or file."""
+    place, root = place_of_package(package)
+    return files_at(place), root
 
-    Raises:
-        ValueError: if there is no such package, or it has no Python files.
-    """
-    if package == STANDARD_LIBRARY:
-        folder = os.path.realpath(sysconfig.get_path("stdlib"))
-        return python_files([folder]), folder
-    found = importlib.util.find_spec(package) if package.isidentifier() else None
-    file = None if found is None else found.origin
-    if file == "frozen":
-        file = getattr(found.loader_state, "filename", None)
-    if file is None or not file.endswith(".py"):
-        raise ValueError(f"--package {package}: this Python has no Python files under that name; give an import name.")
-    origin = Path(file)
-    if not found.submodule_search_locations:
-        return [str(origin)], str(origin.parent)
-    return python_files([str(origin.parent)]), str(origin.parents[1])
+
+def files_at(place: str) -> list[str]:
+    """Return the Python files of a folder, or the one that is given."""
+    return python_files([place]) if os.path.isdir(place) else [place]
 
 
 def passages_of_sections(sections: Iterable[Section], path: str, default: str) -> Iterator[Passage]:
@@ -205,7 +193,7 @@ def passages_of_sections(sections: Iterable[Section], path: str, default: str) -
     path, begin = printable(path), 0
     for section in sections:
         name, text = without_surrogates(section.name or default), without_surrogates(section.text)
-        is_passage = isinstance(section.place, int) and len(text) <= LONGEST
+        is_passage = isinstance(section.place, int) and len(text) <= LONGEST and bool(text.strip())
         for first, end in [(0, len(text))] if is_passage else split_passages(text):
             place = place_of(path, section.place, text.count("\n", 0, first))
             yield Passage(name, text[first:end], place, begin + first)

@@ -1,16 +1,21 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Find encoders (the default one, the base of an adapter, the files of both), and check folders to search. Nothing here
-imports torch.
+Find encoders (the default one, the base of an adapter, the files of both), folders to search, and packages. Nothing
+here imports torch.
 """
 
 import hashlib
+import importlib.util
 import json
+import os
+import sysconfig
+from contextlib import suppress
 from pathlib import Path
 
 from .files import state_of
 
 
+STANDARD_LIBRARY = "stdlib"
 ADAPTER = "adapter_config.json"
 CHECKPOINT = Path("checkpoints", "lion-minilm-l6-passages")  # in a clone of the repository
 ON_THE_HUB = "sentence-transformers/all-MiniLM-L6-v2"
@@ -96,10 +101,62 @@ def files_of_model(model: str, base: str | None = None) -> list[tuple]:
 
 
 def hash_of_model(model: str) -> str:
-    """Return a hash of a model's files and, if it is an adapter, of its base; for a model on the Hub its name."""
+    """
+    Return a hash of a model's files and, if it is an adapter, of its base; for a model on the Hub its name and its
+    commit (`commit_of`).
+    """
     if not Path(model).is_dir():
-        return model
+        return " ".join(filter(None, (model, commit_of(model))))
     found = hashlib.sha256()
     for name, *_ in files_of_model(model):
         found.update(Path(name).name.encode("utf-8", "surrogateescape") + Path(name).read_bytes())
+    base = base_of_adapter(model)
+    if base is not None and not Path(base).is_dir():
+        found.update(hash_of_model(base).encode())
     return found.hexdigest()
+
+
+def commit_of(model: str, revision: str | None = None, is_loaded: bool = False) -> str | None:
+    """
+    Return the commit of a model on the Hub: the latest one if there is a network, or else that in the cache; `None`
+    if there is none, or for a folder.
+
+    Args:
+        revision: as `SentenceTransformer` takes it.
+        is_loaded: whether the model has just been loaded, and is therefore in the cache.
+    """
+    if Path(model).is_dir():
+        return None
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    options = {"revision": revision, "cache_dir": os.environ.get("SENTENCE_TRANSFORMERS_HOME")}
+    for name in ("config.json", "modules.json", ADAPTER):
+        with suppress(EntryNotFoundError, OSError, ValueError):  # loading the model gives a better message
+            return Path(hf_hub_download(model, name, local_files_only=is_loaded, **options)).parent.name
+    return None
+
+
+def place_of_package(package: str) -> tuple[str, str]:
+    """
+    Return the folder of a package or the standard library (`STANDARD_LIBRARY`), or the file of a module, as this
+    process imports it, and the folder from which it is imported.
+
+    Raises:
+        ValueError: if there is no such package, or it has no Python files.
+    """
+    if package == STANDARD_LIBRARY:
+        folder = os.path.realpath(sysconfig.get_path("stdlib"))
+        return folder, folder
+    found = None
+    with suppress(ValueError):  # of modules that were not imported by name, as `__main__`
+        found = importlib.util.find_spec(package) if package.isidentifier() else None
+    file = None if found is None else found.origin
+    if file == "frozen":
+        file = getattr(found.loader_state, "filename", None)
+    if file is None or not file.endswith(".py"):
+        raise ValueError(f"--package {package}: this Python has no Python files under that name; give an import name.")
+    origin = Path(file).absolute()
+    if not found.submodule_search_locations:
+        return str(origin), str(origin.parent)
+    return str(origin.parent), str(origin.parents[1])

@@ -1,10 +1,12 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """The LION tokenizer: WordPiece as in BERT. It loads a `vocab.txt` of BERT, and can be trained on any text."""
 
+import codecs
 import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from json import JSONDecodeError
+from pathlib import Path
 from typing import Any
 
 from transformers import BertTokenizer, PreTrainedTokenizerBase
@@ -35,7 +37,7 @@ class LionTokenizer(BertTokenizer):
     def __init__(self, vocab: str | dict[str, int] | None = None, *args, vocab_file: str | None = None, **kwargs):
         if vocab is None and vocab_file is not None:
             vocab = vocab_file  # BertTokenizer would ignore it and have an empty vocabulary
-        super().__init__(vocab, *args, **kwargs)
+        super().__init__(_without_mark(vocab), *args, **kwargs)
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs):
@@ -71,6 +73,12 @@ class LionTokenizer(BertTokenizer):
             self.write_code(save_directory)
             self.init_kwargs["auto_map"] = {"AutoTokenizer": ["configuration_lion.LionTokenizer", None]}
         return super().save_pretrained(save_directory, **kwargs)
+
+    def save_vocabulary(
+        self, save_directory: str | os.PathLike, filename_prefix: str | None = None
+    ) -> tuple[str, ...]:
+        """Write `vocab.txt`, with one piece in each line, also of a vocabulary that was trained. Returns its path."""
+        return tuple(self.backend_tokenizer.model.save(str(save_directory), filename_prefix))
 
     @classmethod
     def train_from_iterator(
@@ -128,6 +136,17 @@ def check_words(tokenizer: Any, source: str | os.PathLike) -> None:
             "the one that the model was trained with beside the model, with tokenizer.save_pretrained(...). An image "
             "model has none: use AutoImageProcessor."
         )
+
+
+def _without_mark(vocab: str | dict[str, int] | None) -> str | dict[str, int] | None:
+    """A vocabulary without the byte order mark that editors may write before its first piece."""
+    mark = "\ufeff"
+    if isinstance(vocab, str) and Path(vocab).is_file() and Path(vocab).read_bytes().startswith(codecs.BOM_UTF8):
+        with open(vocab, encoding="utf-8") as lines:
+            vocab = {line.rstrip("\n"): n for n, line in enumerate(lines)}
+    if isinstance(vocab, dict):
+        return {piece.removeprefix(mark) if n == 0 else piece: n for piece, n in vocab.items()}
+    return vocab
 
 
 def _batches(texts: Iterable[str | Iterable[str]]) -> Iterator[list[str]]:

@@ -31,6 +31,8 @@ from ..sources import base_of_adapter, files_of_model
 
 START_SECONDS = 30  # time for the process to listen; it loads the encoder later
 STOP_SECONDS = 10  # time for a process to end
+# Bytes of a folder with sockets: their paths may have 107 on Linux and 103 on macOS, of which names take 24.
+LONGEST_FOLDER = 83 if sys.platform == "linux" else 79
 
 
 class BackgroundError(OSError):
@@ -49,10 +51,11 @@ def socket_folder() -> Path:
     Raises:
         BackgroundError: if the folder belongs to somebody else.
     """
-    parent = os.environ.get("XDG_RUNTIME_DIR", "")
-    if not os.path.isdir(parent) or os.stat(parent).st_uid != os.getuid():  # as after `su`
-        parent = tempfile.gettempdir()
-    folder = Path(parent, f"lion-{os.getuid()}").absolute()
+    parents, runtime = [tempfile.gettempdir(), "/tmp"], os.environ.get("XDG_RUNTIME_DIR", "")
+    if os.path.isdir(runtime) and os.stat(runtime).st_uid == os.getuid():  # not as after `su`
+        parents.insert(0, runtime)
+    folders = (Path(parent, f"lion-{os.getuid()}").absolute() for parent in parents)
+    folder = next(x for x in folders if len(os.fsencode(x)) <= LONGEST_FOLDER)
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..characters import without_control, without_surrogates
-from ..sources import check_folder, default_model
+from ..sources import check_folder, default_model, place_of_package
 from . import background
 
 
@@ -87,7 +87,9 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError("the query is empty: give words, or leave it out to ask several times.")
     model = args.model or default_model()
     model = str(Path(model).resolve()) if Path(model).is_dir() else model
-    request = {name: getattr(args, name) for name in ("package", "top", "read_all", "include", "exclude")}
+    request = {name: getattr(args, name) for name in ("top", "read_all", "include", "exclude")}
+    # The process in the background may have other paths.
+    request |= {"package": None if args.package is None else place_of_package(args.package)}
     request |= {"folder": folder, "cache_dir": str((args.cache_dir or default_cache()).resolve())}
     say(f"Encoder: {model}")
     searcher, said = None, set()

@@ -33,7 +33,7 @@ LOCK_SECONDS = 60  # how long a process waits while another one writes
 TICK = 2 * 10**9  # nanoseconds: the coarsest resolution of file times, that of FAT
 FILES_BYTES = 500_000  # of files that are indexed at once: about a second
 BATCH = 16  # passages that are read at once: a fraction of a second
-LISTED = 1000  # passages that are ranked by words
+LISTED = 1000  # passages that are ranked by words, or as many as are asked for
 QUERY = 2000  # characters of a query by which these are chosen; it takes milliseconds for each word
 WORD = re.compile(r"\w+")
 WITHOUT_SPACES = re.compile(f"[{EAST_ASIAN}]{{2,}}")
@@ -265,24 +265,29 @@ class Index:
         and by the vectors of their tokens. Of long queries, the first `QUERY` characters choose.
         """
         query = query[:QUERY]
-        best = dict.fromkeys(self.keys[row] for row in fused(self.by_words(query), self.by_tokens(query)))
+        listed = max(LISTED, count)
+        rows = fused(self.by_words(query, listed), self.by_tokens(query, listed))
+        best = dict.fromkeys(self.keys[row] for row in rows)
+        if best and len(best) < count:
+            best |= dict.fromkeys(self.keys)
         return list(best)[:count]
 
-    def by_words(self, query: str) -> list[int]:
-        """Return the rows of the passages with words of a query, the best by BM25 first."""
+    def by_words(self, query: str, listed: int = LISTED) -> list[int]:
+        """Return the rows of so many passages with words of a query, the best by BM25 first."""
         words = dict.fromkeys(WORD.findall(in_words(without_surrogates(query))))
         wanted = " OR ".join(f'"{word}"' for word in words)
         statement = "SELECT rowid FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?"
-        found = self.database.execute(statement, (wanted, LISTED)) if words else ()
-        return [self.row_of[number] for (number,) in found if number in self.row_of]
+        limit = listed if self.files is None else -1  # passages of other files have ranks, too
+        found = self.database.execute(statement, (wanted, limit)) if words else ()
+        return [self.row_of[number] for (number,) in found if number in self.row_of][:listed]
 
-    def by_tokens(self, query: str) -> list[int]:
-        """Return the rows of the passages whose tokens are nearest to those of a query."""
+    def by_tokens(self, query: str, listed: int = LISTED) -> list[int]:
+        """Return the rows of so many passages whose tokens are nearest to those of a query."""
         ((tokens, _),) = tokens_of(self.encoder.encoder, [query])
         if self.scores is None or not len(tokens):
             return []
         scores = self.scores.of_query(tokens.tolist(), token_vectors(self.encoder.encoder, tokens))
-        return np.argsort(-scores, kind="stable")[:LISTED].tolist()
+        return np.argsort(-scores, kind="stable")[:listed].tolist()
 
     def read(self, keys: Sequence[bytes]) -> Iterator[tuple[int, int]]:
         """
@@ -324,7 +329,11 @@ class Index:
         best = (self.matrix @ query).topk(min(top, len(self.matrix)))
         keys = list(self.vectors)
         answers = []
-        statement = "SELECT file, document, place, text, first FROM passages WHERE key = ? ORDER BY number"
+        # A property and its setter may have the same place.
+        statement = (
+            "SELECT file, document, place, text, MIN(first) FROM passages WHERE key = ? "
+            "GROUP BY file, document, place, text ORDER BY MIN(number)"
+        )
         for score, n in zip(*map(Tensor.tolist, best), strict=True):
             for file, document, place, text, first in self.database.execute(statement, (keys[n],)):
                 if self.is_searched(file):  # equal passages of other files have the same key

@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..documents import Passage, files_of_package, passages_of, passages_of_docstrings
+from ..documents import Passage, files_at, passages_of, passages_of_docstrings
 from ..encoders import READING, SentenceEncoder, load_encoder
 from ..folders import files_of_folder, skipped_in_words
-from ..sources import files_of_model
+from ..sources import commit_of, files_of_model
 from .index import Index, delete_damaged
 from .snippets import place_of_snippet, snippets
 
@@ -35,8 +35,8 @@ def find_files(request: dict) -> tuple[list[str], Callable[[str], Iterable[Passa
         FileNotFoundError, ValueError: if there are none.
     """
     if request["package"] is not None:
-        files, root = files_of_package(request["package"])
-        return files, partial(passages_of_docstrings, folder=root), [], root
+        place, root = request["package"]
+        return files_at(place), partial(passages_of_docstrings, folder=root), [], root
     files, root, skipped = files_of_folder(request["folder"], *patterns_of(request))
     return files, partial(passages_of, folder=root), skipped, root
 
@@ -101,9 +101,9 @@ class Searcher:
         Index what has changed, let the encoder read the passages that may answer a query, and answer it.
 
         Args:
-            request: a dict of `query` (if empty, nothing is answered), `folder` or `package`, `top`, `seconds` (or
-                `None`) and `cache_dir`; perhaps `include` and `exclude`, lists of patterns of files, and `read_all`,
-                whether the encoder reads all passages.
+            request: a dict of `query` (if empty, nothing is answered), `folder` or `package`
+                (`place_of_package`), `top`, `seconds` (or `None`) and `cache_dir`; perhaps `include` and `exclude`,
+                lists of patterns of files, and `read_all`, whether the encoder reads all passages.
 
         Yields:
             Events, dicts: `message` (to show), or `progress` (how much is done and how much there is) with `doing` (in
@@ -135,12 +135,14 @@ class Searcher:
         Raises:
             ValueError: if the encoder has no tokens that `tokens.py` can compare.
         """
-        source = request["folder"] if request["package"] is None else f"package {request['package']}"
-        about = repr((source, self.model, self.files, READING))
-        name = hashlib.sha256(about.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        path = Path(request["cache_dir"]) / f"{name}.sqlite"
         if self.encoder is None:
             self.encoder = with_tokens(load_encoder(self.model, base=self.base, **self.options), self.model)
+            revision = self.options.get("revision")
+            self.commits = [commit_of(x, revision, is_loaded=True) for x in (self.model, self.base) if x]
+        source = request["folder"] if request["package"] is None else ("package", *request["package"])
+        about = repr((source, self.model, self.commits, self.files, READING))
+        name = hashlib.sha256(about.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        path = Path(request["cache_dir"]) / f"{name}.sqlite"
         key = path, *patterns_of(request)
         index = self.indexes.pop(key, None)
         if index is None or not index.is_there():  # the cache may be deleted

@@ -127,7 +127,7 @@ def test_fields_of_a_mixer_that_is_set_later_are_asked_for():
     config = LionConfig()
     config.mixer_type, config.feature_map, config.normalization = "delta", "silu", "rms"
     config.head_directions = "alternate"
-    with pytest.raises(StrictDataclassError, match="`mixer_type` was set to 'delta', whose fields largest_beta .* give"):
+    with pytest.raises(StrictDataclassError, match="`mixer_type` was set to 'delta', whose fields largest_beta .*:"):
         config.validate()
     config.largest_beta = 1.0
     config.validate()

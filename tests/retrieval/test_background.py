@@ -141,9 +141,13 @@ def test_a_folder_of_others_is_refused(tmp_path, monkeypatch):
         background.socket_path("model", None)
 
 
-@pytest.mark.parametrize("state", ["missing", "of others"])
+@pytest.mark.parametrize("state", ["missing", "of others", "too long"])
 def test_a_runtime_folder_that_cannot_be_used(state, tmp_path, monkeypatch):
+    """Paths of sockets have a limit."""
     runtime = tmp_path / "runtime"
+    if state == "too long":
+        runtime = tmp_path / ("long" * 20)
+        runtime.mkdir()
     if state == "of others":
         runtime.mkdir()
         status = list(runtime.stat())

@@ -621,6 +621,25 @@ def test_libraries_that_mail_and_its_attachments_need(monkeypatch):
         assert len(found) == count
 
 
+def test_rows_without_text_are_no_passages(tmp_path):
+    """Such as vectors: lists of numbers are left out."""
+    row = json.dumps({"v": [0.25] * 100}) + "\n"
+    for rows in (row * 50, "null\n{}\n"):
+        (tmp_path / "rows.jsonl").write_text(rows)
+        with pytest.raises(SkippedFile, match="has no text"):
+            passages(tmp_path / "rows.jsonl", tmp_path)
+    (tmp_path / "rows.jsonl").write_text(row + '{"v": [1, 2], "text": "an owl"}\n')
+    assert [text.strip() for text, *_ in passages(tmp_path / "rows.jsonl", tmp_path)] == ["v: 1, 2; text: an owl"]
+
+
+def test_line_ends_of_old_macs(tmp_path):
+    words = "About parrots. " * 60
+    (tmp_path / "old.md").write_bytes(f"# Birds\r\r{words}\r\r## More\r\rAbout toucans.\r".encode())
+    found = passages(tmp_path / "old.md", tmp_path)
+    (last,) = [(place, name) for text, place, name in found if "toucans" in text]
+    assert last == ("old.md:5", "Birds > More")
+
+
 def test_single_surrogates_are_replaced(tmp_path):
     cell = {"cell_type": "markdown", "source": "# A \ud800 lion"}
     (tmp_path / "a.ipynb").write_text(json.dumps({"cells": [cell]}))

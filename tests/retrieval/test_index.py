@@ -93,6 +93,28 @@ def test_candidates_have_the_words_or_near_ones(bag, monkeypatch, tmp_path):
     assert passage.text == "the owl flies"
 
 
+def test_as_many_candidates_as_are_asked_for(bag, monkeypatch):
+    """Those that neither words nor tokens have listed come last; of no query there are none."""
+    monkeypatch.setattr(index, "LISTED", 2)
+    made = index.Index(None, bag)
+    list(made.update(WORDS, lambda name: [Passage(name, name, name)]))
+    assert len(made.candidates("owl", len(WORDS))) == len({*made.keys}) == len(WORDS)
+    assert made.candidates("owl", 9)[0] == made.candidates("owl", 1)[0] and made.candidates("", 9) == []
+    assert len(made.by_words("owl", 1)) == len(made.by_tokens("owl", 1)) == 1
+
+
+def test_words_are_ranked_among_the_files_that_are_searched(bag, monkeypatch):
+    """However many others have them."""
+    monkeypatch.setattr(index, "LISTED", 2)
+    texts = {f"{n}": "quokka quokka" for n in range(9)} | {"a": "the quokka sleeps in the shade", "b": "an owl"}
+    made = index.Index(None, bag)
+    read = lambda name: [Passage(name, texts[name], name)]
+    list(made.update(list(texts), read))
+    list(made.update(["a", "b"], read, is_part=True))
+    (found,) = made.get([made.keys[row] for row in made.by_words("quokka")])
+    assert found.name == "a"
+
+
 def test_the_beginning_of_a_long_query_chooses(bag, monkeypatch):
     read = lambda name: [Passage(name, name, name)]
     made = index.Index(None, bag)

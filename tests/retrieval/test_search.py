@@ -5,10 +5,12 @@ import json
 import os
 import re
 import shutil
+import sys
 import time
 from importlib import import_module
 from itertools import zip_longest
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -575,7 +577,7 @@ def test_packages_have_their_import_names():
     assert found.text == "Read and write ZIP files."
     for package in ("os", "abc", "codecs"):  # frozen into Python
         assert texts.files_of_package(package) == ([os.path.join(folder, f"{package}.py")], folder)
-    files, _ = texts.files_of_package(texts.STANDARD_LIBRARY)
+    files, _ = texts.files_of_package(sources.STANDARD_LIBRARY)
     assert os.path.realpath(json.__file__) in files
 
 
@@ -586,10 +588,64 @@ def test_searches_the_documentation_of_a_package(bag, tmp_path, monkeypatch, cap
     assert "zipfile" in capsys.readouterr().out
 
 
-def test_the_demo_begins_with_a_search(bag, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(searcher, "files_of_package", lambda package, find=searcher.files_of_package: find("zipfile"))
+def test_packages_are_those_of_the_caller(tmp_path, monkeypatch):
+    """The process in the background, which answers, may have been started where another has this name."""
+    for project in ("one", "two"):
+        (tmp_path / project).mkdir()
+        (tmp_path / project / "lion_project.py").write_text(f'"""Project {project}."""\n')
+    asked = []
+    monkeypatch.setattr(command.background, "ask", lambda model, request, *_: asked.append(request) or (x for x in ()))
+    for project in ("one", "two"):
+        with monkeypatch.context() as context:
+            context.syspath_prepend(tmp_path / project)
+            assert cli.main(["search", "--package", "lion_project", "what", "--model", str(tmp_path)]) == 0
+    files = [searcher.find_files(request)[0] for request in asked]
+    assert files == [[str(tmp_path / project / "lion_project.py")] for project in ("one", "two")]
+    with pytest.raises(ValueError, match="--package __main__: this Python has no Python files under"):
+        monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+        sources.place_of_package("__main__")
+
+
+def test_a_place_is_one_hit(bag, tmp_path, capsys):
+    """Of names that are defined twice with the same words, as a property and its setter."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
     (tmp_path / "model").mkdir()
-    summary = import_module("demo").search_part(tmp_path, tmp_path / "model")
+    twice = 'class A:\n    def size(self):\n        """The size of a box."""\n\n'
+    (folder / "boxes.py").write_text(twice + twice.partition("\n")[2])
+    found = texts.passages_of_docstrings(str(folder / "boxes.py"), str(folder))
+    assert [x.place for x in found] == ["boxes.A.size"] * 2
+    made = index.Index(None, bag)
+    list(made.update([str(folder / "boxes.py")], lambda file: texts.passages_of_docstrings(file, str(folder))))
+    list(made.read(made.keys))
+    assert [x.place for x in made.search(bag.vector("the size of a box"), 5)] == ["boxes.A.size"]
+
+
+def test_a_new_commit_of_a_model_on_the_hub_is_another_model(bag, folder, tmp_path, monkeypatch):
+    """Its vectors are not mixed with those of the commit before."""
+    cache = tmp_path / "hub"
+    monkeypatch.setenv("SENTENCE_TRANSFORMERS_HOME", str(cache))
+    repository = cache / "models--me--encoder"
+    for commit in ("a" * 40, "b" * 40):
+        (repository / "snapshots" / commit).mkdir(parents=True)
+        (repository / "snapshots" / commit / "config.json").write_text("{}")
+    (repository / "refs").mkdir()
+    request = {"query": "delete", "folder": str(folder), "package": None, "top": 1, "seconds": None}
+    request |= {"cache_dir": str(tmp_path / "cache")}
+    for commit in ("a" * 40, "a" * 40, "b" * 40):
+        (repository / "refs" / "main").write_text(commit)
+        assert sources.hash_of_model("me/encoder") == f"me/encoder {commit}"
+        list(searcher.Searcher("me/encoder").answers(request))
+    assert len(list((tmp_path / "cache").glob("*.sqlite"))) == 2
+    assert sources.commit_of("me/other", is_loaded=True) is sources.commit_of(str(folder)) is None
+    assert sources.hash_of_model("me/other") == "me/other"
+
+
+def test_the_demo_begins_with_a_search(bag, tmp_path, monkeypatch, capsys):
+    demo = import_module("demo")
+    monkeypatch.setattr(demo, "place_of_package", lambda package, find=demo.place_of_package: find("zipfile"))
+    (tmp_path / "model").mkdir()
+    summary = demo.search_part(tmp_path, tmp_path / "model")
     assert summary["texts"] > 20 and len(summary["answers"]) == 5
     assert summary["answers"]["how do I read a zip file"][0]["place"].startswith("zipfile")
     assert "  how do I read a zip file\n" in capsys.readouterr().out

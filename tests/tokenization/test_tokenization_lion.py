@@ -193,3 +193,18 @@ def test_a_wrong_argument_is_named(tmp_path):
     LionTokenizer.train_from_iterator(["the lion sleeps"], vocab_size=40).save_pretrained(tmp_path)
     with pytest.raises(OSError, match=r"has to be either str .*, or correct the value of an argument \(unk_token\)"):
         LionTokenizer.from_pretrained(tmp_path, unk_token=3)
+
+
+def test_vocabularies_with_a_byte_order_mark(vocab_folder):
+    """As some editors write it: it is no part of the first piece."""
+    expected, text = LionTokenizer(str(vocab_folder / "vocab.txt")), "the lion sleeps"
+    (vocab_folder / "vocab.txt").write_bytes(b"\xef\xbb\xbf" + (vocab_folder / "vocab.txt").read_bytes())
+    for found in (LionTokenizer(str(vocab_folder / "vocab.txt")), LionTokenizer.from_pretrained(vocab_folder)):
+        assert found.get_vocab() == expected.get_vocab() and found.pad_token_id == expected.pad_token_id
+        assert found(text)["input_ids"] == expected(text)["input_ids"]
+
+
+def test_a_trained_vocabulary_is_saved_alone(tmp_path):
+    trained = LionTokenizer.train_from_iterator(["the lion sleeps", "a lion roars"], vocab_size=40)
+    (path,) = trained.save_vocabulary(tmp_path)
+    assert LionTokenizer(path).get_vocab() == trained.get_vocab() and path == str(tmp_path / "vocab.txt")
