@@ -94,6 +94,7 @@ class Searcher:
     def __init__(self, model: str, base: str | None = None, **options):
         self.model, self.base, self.options, self.files = model, base, options, files_of_model(model, base)
         self.encoder: SentenceEncoder | None = None
+        self.commits: list[str | None] = []  # of the encoder and its base, if they are on the Hub
         self.indexes: dict[tuple, Index] = {}
 
     def answers(self, request: dict) -> Iterator[dict]:
