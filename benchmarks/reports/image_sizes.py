@@ -17,7 +17,7 @@ def image_sizes(read: Read) -> str:
         cells[row["model"], row["patches"]].append(row)
     most_frequent = {row["most_frequent"] for rows in cells.values() for row in rows}
     constant = {"tokens": "", "test %": ", ".join(f"{100 * x:.1f}" for x in sorted(most_frequent))}
-    table = {"always the most frequent category": constant}
+    table = {"always the most frequent category": constant} if cells else {}
     for (model, patches), rows in sorted(cells.items(), key=lambda x: x[0][1]):
         mean = lambda name, rows=rows: sum(row[name] for row in rows) / len(rows)
         vit = {row["seed"]: row["median"] for row in cells["ViT", patches]}
