@@ -128,11 +128,10 @@ def commit_of(model: str, revision: str | None = None, is_loaded: bool = False) 
     if Path(model).is_dir():
         return None
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError
 
     options = {"revision": revision, "cache_dir": os.environ.get("SENTENCE_TRANSFORMERS_HOME")}
     for name in ("config.json", "modules.json", ADAPTER):
-        with suppress(EntryNotFoundError, OSError, ValueError):  # loading the model gives a better message
+        with suppress(OSError, ValueError):  # loading the model gives a better message
             return Path(hf_hub_download(model, name, local_files_only=is_loaded, **options)).parent.name
     return None
 

@@ -103,15 +103,14 @@ def test_as_many_candidates_as_are_asked_for(bag, monkeypatch):
     assert len(made.by_words("owl", 1)) == len(made.by_tokens("owl", 1)) == 1
 
 
-def test_words_are_ranked_among_the_files_that_are_searched(bag, monkeypatch):
+def test_words_are_ranked_among_the_files_that_are_searched(bag):
     """However many others have them."""
-    monkeypatch.setattr(index, "LISTED", 2)
     texts = {f"{n}": "quokka quokka" for n in range(9)} | {"a": "the quokka sleeps in the shade", "b": "an owl"}
     made = index.Index(None, bag)
     read = lambda name: [Passage(name, texts[name], name)]
     list(made.update(list(texts), read))
     list(made.update(["a", "b"], read, is_part=True))
-    (found,) = made.get([made.keys[row] for row in made.by_words("quokka")])
+    (found,) = made.get([made.keys[row] for row in made.by_words("quokka", 2)])
     assert found.name == "a"
 
 

@@ -606,17 +606,15 @@ def test_packages_are_those_of_the_caller(tmp_path, monkeypatch):
         sources.place_of_package("__main__")
 
 
-def test_a_place_is_one_hit(bag, tmp_path, capsys):
+def test_a_place_is_one_hit(bag, tmp_path):
     """Of names that are defined twice with the same words, as a property and its setter."""
-    folder = tmp_path / "texts"
-    folder.mkdir()
-    (tmp_path / "model").mkdir()
-    twice = 'class A:\n    def size(self):\n        """The size of a box."""\n\n'
-    (folder / "boxes.py").write_text(twice + twice.partition("\n")[2])
-    found = texts.passages_of_docstrings(str(folder / "boxes.py"), str(folder))
-    assert [x.place for x in found] == ["boxes.A.size"] * 2
+    file = tmp_path / "boxes.py"
+    definition = '    def size(self):\n        """The size of a box."""\n\n'
+    file.write_text(f"class A:\n{definition * 2}")
+    read = lambda file: list(texts.passages_of_docstrings(file, str(tmp_path)))
+    assert [x.place for x in read(str(file))] == ["boxes.A.size"] * 2
     made = index.Index(None, bag)
-    list(made.update([str(folder / "boxes.py")], lambda file: texts.passages_of_docstrings(file, str(folder))))
+    list(made.update([str(file)], read))
     list(made.read(made.keys))
     assert [x.place for x in made.search(bag.vector("the size of a box"), 5)] == ["boxes.A.size"]
 
