@@ -25,6 +25,7 @@ import torch
 from bench_search import STAGES
 from rate_search import RateSearch, chosen_contestants, rate_arguments, run_search
 from report import run_of, write_pages
+from reports.lra import REFERENCE
 from tasks.byte_texts import VOCAB_SIZE, retrieval_splits, text_splits
 from tasks.generated import OF_SEQUENCES, PAD_ID, load_task
 from tasks.real_data import digest, prepare
@@ -96,6 +97,7 @@ def load_data(task: str, experiment: Experiment, cache_dir: Path, folder: Path |
 
 class LraSearch(RateSearch):
     table = "lra"
+    time_of = REFERENCE  # from which differences are told, too
     program = "bench_lra.py"
 
 

@@ -216,6 +216,6 @@ def run_search(search: RateSearch, contestants: list[str], args: argparse.Namesp
         if ONE_CHANGE in args.stages:
             search.one_change(contestants)
             contestants = [*contestants, *search.changes_among(contestants)]
-        choices = {name: search.choice(name) for name in dict.fromkeys([TRANSFORMER, *contestants])}
+        choices = {name: search.choice(name) for name in dict.fromkeys([search.time_of, *contestants])}
         if None not in choices.values():
             search.times(choices)

@@ -20,6 +20,6 @@ def lra(read: Read) -> str:
     rows = read("lra")
     scores, ratios = by_stage(rows, TASKS, "test_accuracy"), step_ratios(read("lra_speed"), TASKS)
     chances = {TASKS[row["task"]]: row["chance"] for row in rows if row["task"] in TASKS}
-    text = score_tables(scores, ratios, marks_of(rows, TASKS), REFERENCE, [], {})
+    text = score_tables(scores, ratios, marks_of(rows, TASKS), REFERENCE, [], {}, REFERENCE)
     told = ", ".join(f"{x.split(', ')[0]} {100 * chances[x]:.1f} %" for x in TASKS.values() if x in chances)
     return f"{text}\n\nThe most frequent answer alone: {told}." if text else ""

@@ -59,13 +59,14 @@ def score_tables(
     reference: str,
     published: list[dict],
     of: dict[str, str],
+    timed: str = "softmax",
 ) -> str:
     """
     A table for each stage: the first one with times and published results, which hold for all.
 
     Args:
         columns: by stage and title the scores.
-        ratios: by title the time of a training step ÷ the Transformer's, by contestant.
+        ratios: by title the time of a training step ÷ that of the model `timed`, by contestant.
         marks: by title those of `edges`, by contestant.
         reference: the model from which differences are told.
         published: rows of published.csv.
@@ -83,7 +84,7 @@ def score_tables(
                 mark = marks.get(title, {}).get(name, "")
                 line.append(cell(name, of_column, reference, mark) if name in of_column else "")
         for title, of_column in ({} if tables else ratios).items():
-            header.append(f"time of a step ÷ softmax, {title}")
+            header.append(f"time of a step ÷ {timed}, {title}")
             for name, line in lines.items():
                 line.append(f"{of_column[name]:.2f}" if name in of_column else "")
         for title in () if tables else of:
