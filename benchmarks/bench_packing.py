@@ -37,8 +37,8 @@ def make_batches(tokenizer: LionTokenizer, rows: list[dict], max_tokens: int) ->
     generator = torch.Generator().manual_seed(0)
     random = torch.randperm(len(rows), generator=generator).tolist()
     by_length = sorted(range(len(rows)), key=lambda i: lengths[i])
-    padding = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.3, seed=0)
-    packing = DataCollatorForLanguageModelingWithFlattening(tokenizer, mlm_probability=0.3, seed=0)
+    padding = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.3, seed=1)
+    packing = DataCollatorForLanguageModelingWithFlattening(tokenizer, mlm_probability=0.3, seed=1)
     return {
         "padded": [padding([rows[i] for i in random[n : n + size]]) for n in range(0, len(rows), size)],
         "padded, sorted by length": [
