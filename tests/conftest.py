@@ -26,6 +26,7 @@ import pytest
 import torch
 import transformers
 from graphs import traced_once  # noqa: F401, a fixture
+from packaging.version import Version
 
 import modeling_lion
 from configuration_lion import registry
@@ -60,6 +61,10 @@ TINY = {
     "num_labels": LABELS,
 }
 TINY_IMAGE = {"image_size": (6, 8), "patch_size": 2}
+with_masks = pytest.mark.skipif(
+    Version(transformers.__version__) < Version("5.22"),
+    reason="transformers before 5.22 has the image processor for masks with torchvision only",
+)
 
 
 def mixer_fields(mixer: str, num_hidden_layers: int = 2) -> dict:

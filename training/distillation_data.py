@@ -13,7 +13,8 @@ from datasets import Audio, DatasetDict, load_dataset
 from retrieval_lion.passages import special_tokens
 from scipy.io import wavfile
 from torch import Tensor
-from transformers import AutoFeatureExtractor, AutoImageProcessor, AutoTokenizer, TrainingArguments
+from transformers import AutoFeatureExtractor, AutoTokenizer, TrainingArguments
+from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from .distillation_arguments import DistillationArguments
 from .scripts.data_files import check_files, load_files

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import yaml
+from conftest import with_masks
 from datasets import Dataset
 from huggingface_hub.errors import StrictDataclassError
 from PIL import Image
@@ -421,7 +422,7 @@ def test_every_field_can_be_overridden(overrides, expected, is_saved, tmp_path):
     assert {name: getattr(config, name) for name in expected} == expected
 
 
-@pytest.mark.parametrize("segmentation", [False, True], ids=["classes", "masks"])
+@pytest.mark.parametrize("segmentation", [False, pytest.param(True, marks=with_masks)], ids=["classes", "masks"])
 def test_a_trained_image_model_reads_images_of_the_size_that_is_asked_for(segmentation, tmp_path):
     """Or says that it cannot: a table of positions is of one size."""
     models = import_module("training_lion.scripts.models")

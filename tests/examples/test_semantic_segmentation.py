@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import with_masks
 from PIL import Image
 from transformers import AutoImageProcessor, AutoModelForSemanticSegmentation, EvalPrediction
 
@@ -20,6 +21,7 @@ TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "in
 TINY |= {"image_size": 16, "patch_size": 4}
 QUIET = ["--use_cpu", "--dataloader_pin_memory", "False", "--disable_tqdm", "True", "--report_to", "none"]
 NAMES = ["ground", "red", "green"]
+pytestmark = with_masks
 
 
 def write_pair(folder: Path, name: str, numbers: np.random.Generator, suffix: str = ".png") -> None:

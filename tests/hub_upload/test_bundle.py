@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import with_masks
 from deploy_lion.cli import main
 from hub_checkpoints import TEXTS, image_checkpoint, linear_checkpoint, text_checkpoint, text_tokenizer
 from hub_upload_lion import create_bundle, load_in_clean_process
@@ -76,7 +77,15 @@ def test_every_auto_class_is_in_the_auto_map():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["grey image", "segmented image", "BertForMaskedLM", "ViTForImageClassification"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "grey image",
+        pytest.param("segmented image", marks=with_masks),
+        "BertForMaskedLM",
+        "ViTForImageClassification",
+    ],
+)
 def test_a_bundle_works_where_the_package_is_not(kind, tmp_path):
     """tests/repository/test_recommended.py uploads the others, texts and images in colours."""
     is_linear = kind.endswith(("LM", "Classification"))

@@ -16,7 +16,6 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 from transformers import (
     AutoConfig,
     AutoFeatureExtractor,
-    AutoImageProcessor,
     AutoModel,
     AutoModelForImageClassification,
     AutoModelForMaskedLM,
@@ -38,6 +37,7 @@ from transformers import (
     Wav2Vec2Model,
     pipeline,
 )
+from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 
 SIZES = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 40}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from conftest import WITH_WEIGHTS
+from conftest import WITH_WEIGHTS, with_masks
 from PIL import Image
 from tokenization_lion import lion_image_processor
 from transformers import (
@@ -125,6 +125,7 @@ def test_segmentation_loss_is_that_of_the_pixels_that_count(image_config, equal)
         LionForSemanticSegmentation(image_config(num_labels=1))
 
 
+@with_masks
 def test_segmentation_learns_and_serves(image_config, tmp_path):
     """Black and white halves: from maps of the processor to a pipeline that finds them, at the size of the image."""
     torch.manual_seed(0)

@@ -10,13 +10,13 @@ import torch
 from tokenization_lion import lion_image_processor
 from transformers import (
     AutoConfig,
-    AutoImageProcessor,
     AutoModel,
     AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.models.auto.image_processing_auto import AutoImageProcessor
 from transformers.tokenization_utils_base import LARGE_INTEGER
 
 from configuration_lion import PRESETS, LionConfig, lion_preset
