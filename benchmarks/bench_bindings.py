@@ -30,6 +30,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -163,7 +164,7 @@ class Texts:
 
     def settings(self) -> str:
         tokens = f"encoder={self.encoder_name}" if self.encoder else f"vocab_size={self.vocab_size}"
-        return f"files={self.files} test_files={self.test_files} {tokens}"
+        return f"data={digest(self)} files={self.files} test_files={self.test_files} {tokens}"
 
     def paths(self, packages: tuple[str, ...], count: int) -> list[Path]:
         """So many files of each package but its tests, the same ones each time."""
@@ -175,6 +176,16 @@ class Texts:
             Random(0).shuffle(files)
             found += files[:count]
         return found
+
+
+@cache
+def digest(texts: Texts) -> str:
+    """Of the contents of all files: those of another version of a package are other data."""
+    found = hashlib.sha256()
+    for packages, count in ((texts.train, texts.files), (texts.test, texts.test_files)):
+        for path in texts.paths(packages, count):
+            found.update(hashlib.sha256(path.read_bytes()).digest())
+    return found.hexdigest()[:12]
 
 
 @dataclass(frozen=True)

@@ -485,6 +485,6 @@ def same_settings(found: str, settings: str) -> bool:
 def is_measured(path: Path, case: dict, settings: str) -> bool:
     """Whether a table has rows of a case. Raises a ValueError if they are of other `settings`."""
     found = read_rows(path, **case)
-    if found and found[-1]["settings"] != settings:
+    if found and not same_settings(found[-1]["settings"], settings):
         raise ValueError(f"{path} is of another experiment ({found[-1]['settings']}): give another --output_dir.")
     return bool(found)

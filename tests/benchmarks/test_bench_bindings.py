@@ -263,6 +263,18 @@ def test_readers_are_equal_but_for_what_they_see(bench):
     assert {name for name, reader in bench.MODELS.items() if reader.piece} == {x for x in counts if "pieces" in x}
 
 
+def test_another_version_of_a_package_is_other_data(bench, tmp_path, monkeypatch):
+    file, texts = tmp_path / "code.py", bench.Texts(train=("a",), test=("b",))
+    monkeypatch.setattr(bench.Texts, "paths", lambda self, packages, count: [file])
+    settings = []
+    for code in ("x = 1", "x = 2", "x = 1"):
+        file.write_text(code)
+        bench.digest.cache_clear()
+        settings.append(texts.settings())
+    assert settings[0] == settings[2] != settings[1] and settings[0].startswith("data=")
+    bench.digest.cache_clear()
+
+
 def test_experiments_reach_other_processes(bench):
     for of_scale in bench.SCALES.values():
         for bindings in of_scale.values():
