@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
-from huggingface_hub import ModelCard, ModelCardData
+from huggingface_hub import CardData, RepoCard
 from tokenization_lion import LionTokenizer
 
 from ..checkpoint import copy_file, find_checkpoint, is_weights, load_model, load_preprocessor, new_folder
@@ -103,13 +103,13 @@ def create_bundle(
         for part in modules:
             copy_file(checkpoint / part, folder / part)
         verification = check_kernels(folder, file, source)
-        card = own_card(source)
+        card = own_card(source) or own_card(checkpoint)
         if card is None:
             state, metrics = read_training([source, checkpoint])
             title = name or source.absolute().name
             text = model_card(model, title, metadata, verification, state, metrics, results, encoder)
         else:
-            text = f"---\n{ModelCardData(**metadata).to_yaml()}\n---\n\n{card.strip()}\n"
+            text = f"---\n{CardData(**metadata).to_yaml()}\n---\n\n{card.strip()}\n"
         (folder / "README.md").write_text(text, encoding="utf-8")
         if results and eval_results is not None:
             copy_file(Path(eval_results), folder / ".eval_results" / f"{Path(eval_results).stem}.yaml")
@@ -189,10 +189,10 @@ def own_card(source: Path) -> str | None:
     path = source / "README.md"
     if not path.is_file():
         return None
-    card = ModelCard.load(path, ignore_metadata_errors=True)
-    # The card of sentence-transformers also names a model that does not exist.
-    marks = ("generated automatically", "sentence_transformers_model_id")
-    is_generated = "generated_from_trainer" in (card.data.tags or []) or any(mark in card.text for mark in marks)
+    card = RepoCard.load(path)
+    # A comment of the Trainer, which it asks to remove from a card that is completed; and a model that does not exist.
+    marks = ("This model card has been generated automatically", "sentence_transformers_model_id")
+    is_generated = any(mark in card.text for mark in marks)
     return None if is_generated or not card.text.strip() else card.text
 
 

@@ -9,7 +9,7 @@ import math
 from pathlib import Path
 
 import yaml
-from huggingface_hub import EvalResultEntry, ModelCard, ModelCardData, parse_eval_result_entries
+from huggingface_hub import CardData, EvalResultEntry, RepoCard, metadata_load, parse_eval_result_entries
 from transformers import PreTrainedModel
 
 from configuration_lion.registry import find_mixer
@@ -94,7 +94,7 @@ def read_metadata(folder: str | Path) -> dict:
     if not path.is_file():
         return {}
     try:
-        return ModelCard.load(path, ignore_metadata_errors=True).data.to_dict()
+        return metadata_load(path) or {}
     except (yaml.YAMLError, ValueError) as error:
         raise ValueError(f"The metadata at the top of {path} cannot be read: {error}.") from error
 
@@ -107,7 +107,7 @@ def complete_metadata(model: PreTrainedModel, metadata: dict, encoder: str | Non
     library = "sentence-transformers" if encoder else "transformers"
     tag = ENCODER_TAGS.get(encoder) if encoder and traits_of(model).modality == "text" else None
     defaults = {"library_name": library, "pipeline_tag": tag or pipeline_tag(model)}
-    merged = defaults | {k: v for k, v in metadata.items() if v}
+    merged = defaults | {k: v for k, v in metadata.items() if v not in (None, "", [])}
     linear = ["linear-attention"] if traits_of(model).has_linear_layers else []
     tags = [*(metadata.get("tags") or []), TAGS[0], *linear, *TAGS[1:], *([library] if encoder else [])]
     merged["tags"] = list(dict.fromkeys(tags))
@@ -148,8 +148,8 @@ def model_card(
     trainer_state = trainer_state or {}
     id2label, traits = model.config.id2label, traits_of(model)
     mixer, kind = attention_in_words(model)
-    card = ModelCard.from_template(
-        ModelCardData(**metadata),
+    card = RepoCard.from_template(
+        CardData(**metadata),  # as it is: ModelCardData merges results of `model-index`
         template_path=str(TEMPLATE),
         name=name,
         title=name.split("/")[-1],
@@ -318,8 +318,9 @@ def limits_of(model: PreTrainedModel) -> list[str]:
 def quality_metrics(state: dict, metrics: dict) -> dict[str, str]:
     """Return the final metrics or, without them, the last ones in the Trainer's log."""
     for found in (metrics, *reversed(state.get("log_history", []))):
-        if quality := {k.removeprefix("eval_"): f"{v:.4g}" for k, v in sorted(found.items()) if is_quality(k)}:
-            return quality
+        numbers = {k: v for k, v in sorted(found.items()) if is_quality(k) and isinstance(v, (int, float))}
+        if numbers:
+            return {k.removeprefix("eval_"): f"{v:.4g}" for k, v in numbers.items()}
     return {}
 
 

@@ -16,7 +16,7 @@ SECRETS = {
     "a private key": rb"-----BEGIN [A-Z ]*PRIVATE KEY-----",
     "an AWS access key": rb"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
     "a GitHub token": rb"\b(?:gh[pousr]_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9_]{60,})",
-    "an OpenAI or Anthropic key": rb"\bsk-(?:proj-|ant-)?[A-Za-z0-9_-]{32,}",
+    "an OpenAI or Anthropic key": rb"\bsk-(?:(?:proj|ant|svcacct|admin)-[A-Za-z0-9_-]{32,}|[A-Za-z0-9_]{32,})",
     "a Google API key": rb"\bAIza[0-9A-Za-z_-]{35}",
     "a Slack token": rb"\bxox[abprs]-[0-9A-Za-z-]{20,}",
 }
@@ -33,11 +33,17 @@ def bundle_files(folder: str | Path) -> list[Path]:
 
 
 def find_refusals(folder: str | Path) -> list[str]:
-    """Return reasons not to publish a folder, a sentence for each: pickles, secrets, weights that are not finite."""
+    """
+    Return reasons not to publish a folder, a sentence for each: links to the outside, pickles, secrets, weights that
+    are not finite.
+    """
     folder = Path(folder)
     reasons = []
     for path in bundle_files(folder):
         name = path.relative_to(folder).as_posix()
+        if not path.resolve().is_relative_to(folder.resolve()):
+            reasons.append(f"{name} is a link to something outside of the folder: copy there what it points to.")
+            continue
         if is_pickle(path):
             reasons.append(
                 f"{name} is a pickle, which runs code on the machine of whoever loads it: leave it out, or save "

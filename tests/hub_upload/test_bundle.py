@@ -2,12 +2,14 @@
 import json
 import pickle
 import re
+import shutil
 import subprocess
 import zipfile
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from conftest import with_masks
 from deploy_lion.cli import main
 from hub_checkpoints import TEXTS, image_checkpoint, linear_checkpoint, text_checkpoint, text_tokenizer
@@ -188,9 +190,43 @@ def test_a_readme_of_the_user_is_copied(checkpoint, tmp_path, measured_before):
     assert is_bundle(made.folder) and not is_bundle(folder) and not is_bundle(checkpoint)
     (made.folder / "README.md").write_text("---\nlicense: mit\ntags: [lion]\n---\n\nAbout the animal.\n")
     assert not is_bundle(made.folder)
-    (folder / "README.md").write_text("---\nlicense: mit\ntags: [generated_from_trainer]\n---\n\nThe Trainer's.\n")
-    made = create_bundle(folder, tmp_path / "out2")
-    assert "The Trainer's" not in (made.folder / "README.md").read_text()
+    header = "---\nlicense: mit\ntags: [generated_from_trainer]\n---\n\n"
+    comment = (
+        "<!-- This model card has been generated automatically according to the information the Trainer had -->\n"
+    )
+    for name, text, is_own in (
+        ("out2", f"{comment}Ours", False),
+        ("out3", "Ours, generated automatically", True),
+    ):
+        (folder / "README.md").write_text(header + text)
+        made = create_bundle(folder, tmp_path / name)
+        assert ("Ours" in (made.folder / "README.md").read_text()) == is_own
+
+
+def test_metadata_of_the_user_stays_as_it_is(tmp_path, measured_before):
+    """Also beside a checkpoint of the Trainer, and results that huggingface_hub would merge, or refuse."""
+    results = [{"dataset": {"name": name, "type": "glue"}, "metrics": [{"type": "accuracy", "value": value}]}
+               for name, value in (("SST-2", 91.3), ("QQP", 40.0))]  # fmt: skip
+    results = [{"task": {"type": "text-classification"}} | result for result in results]
+    given = {"license": "mit", "inference": False, "model-index": [{"name": "a", "results": results}]}
+    given["model-index"].append({"name": "b", "results": [{"metrics": [{"type": "f1", "value": 1}]}]})
+    folder = text_checkpoint(tmp_path / "in" / "checkpoint-5")
+    (folder / "README.md").write_text(f"---\n{json.dumps(given)}\n---\n\n# Mine\n")
+    (folder / "all_results.json").write_text('{"eval_loss": 0.5, "eval_iou": [0.1, 0.2], "eval_f1": null}')
+    card = (create_bundle(tmp_path / "in", tmp_path / "out").folder / "README.md").read_text()
+    assert given.items() <= yaml.safe_load(card.split("---\n")[1]).items() and card.endswith("# Mine\n")
+    (folder / "README.md").write_text(f"---\n{json.dumps(given)}\n---\n")
+    card = (create_bundle(tmp_path / "in", tmp_path / "out2").folder / "README.md").read_text()
+    assert given.items() <= yaml.safe_load(card.split("---\n")[1]).items() and "loss | 0.5" in card
+
+
+def test_links_to_the_outside_are_refused(bundle, tmp_path):
+    copy = shutil.copytree(bundle.folder, tmp_path / "copy")
+    (copy / "notes.txt").symlink_to(copy / "README.md")
+    assert find_refusals(copy) == []
+    (copy / "notes.txt").unlink()
+    (copy / "notes.txt").symlink_to(__file__)
+    assert [reason.startswith("notes.txt is a link to something outside") for reason in find_refusals(copy)] == [True]
 
 
 @pytest.mark.parametrize("license", [None, "unknown", "other", " "])
