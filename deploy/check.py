@@ -78,6 +78,11 @@ class Subject:
             self.tokenizer = AutoTokenizer.from_pretrained(source)
         elif files.has("modules.json"):
             self.encoder = SentenceTransformer(source, device="cpu", model_kwargs=options).eval()
+            if not hasattr(self.encoder[0], "model"):
+                raise ValueError(
+                    f"{source} begins with {type(self.encoder[0]).__name__}, which is no transformer: there is no "
+                    "attention to check."
+                )
             self.network, self.tokenizer = self.encoder[0].model, self.encoder.tokenizer
         else:
             self.network = AutoModel.from_pretrained(source, **options).eval()
@@ -165,7 +170,13 @@ class Checks:
         self.subject = Subject(source, attn_implementation=attn_implementation)
         prefix, suffix = special_tokens(self.subject.tokenizer)
         self.longest = min(self.subject.limit, LONGEST)
-        self.lengths = lengths_of(self.subject.config, self.longest, len(prefix) + len(suffix) + 1)
+        fewest = len(prefix) + len(suffix) + 1
+        if self.longest < fewest:
+            raise ValueError(
+                f"{source} reads at most {self.longest} tokens, and a text of one word has {fewest}: raise "
+                "`model_max_length` of its tokenizer."
+            )
+        self.lengths = lengths_of(self.subject.config, self.longest, fewest)
         self.alone: dict[int, Tensor] = {}
         self.scale = 1e-6  # the largest number of all outputs
 

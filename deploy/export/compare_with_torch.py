@@ -165,13 +165,20 @@ def largest_difference(
     return error, scale
 
 
+@torch.no_grad()
 def in_dtype_of(model: PreTrainedModel, dtype: str) -> PreTrainedModel:
-    """Return the model as torch computes it in the dtype of a graph. int8 is emulated by rounding in float32."""
+    """
+    Return the model as torch computes it with the weights of a graph. Those of float16 are widened, and int8 is
+    emulated by rounding in float32.
+    """
     if dtype not in ALLOWANCE or dtype == "float32":
         return model
     rounded = deepcopy(model)
     if dtype == "float16":
-        return rounded.half()
+        for name, parameter in rounded.named_parameters():
+            if "decay" not in name:
+                parameter.copy_(parameter.half())
+        return rounded
     for name, layer in rounded.named_modules():
         if isinstance(layer, nn.Linear) and "decay" not in name:
             weight = layer.weight.detach()  # a copy: it may be tied to word embeddings

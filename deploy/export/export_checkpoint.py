@@ -78,6 +78,8 @@ def export_checkpoint(
         raise ValueError(f"`dtype` is {dtype!r}; {to} has {', '.join(DTYPES[to])} on CPUs.")
     if attn_implementation not in FORMS:
         raise ValueError(f"`attn_implementation` is {attn_implementation!r}; a graph has {', '.join(FORMS)}.")
+    if wrong := [length for length in lengths if length < 1]:
+        raise ValueError(f"`lengths` has {wrong[0]}; give numbers of tokens from 1 on, or none.")
     check_installed("export", ["onnx", "onnxscript", "onnxruntime", *["openvino"] * (to == "openvino")])
     source = find_checkpoint(checkpoint) if Path(checkpoint).is_dir() else checkpoint
     with new_folder(output_dir) as folder, encoder_folder(source, revision) as encoder:

@@ -160,8 +160,7 @@ class Routes:
             message = "This server searches no folder: start it with --search FOLDER."
             raise ApiError(404, message, code="no_search")
         body = await Search.read(request)
-        if not body.query.strip():
-            raise ApiError(400, "`query` is empty; give a text.", "query")
+        check_query(body.query)
         return JsonResponse(await self.service.run(request, partial(self.folder.answer, body.query, body.top)))
 
     async def tei_embed(self, request: Request) -> Response:
@@ -183,6 +182,7 @@ class Routes:
         texts = [one if isinstance(one, str) else one.get("text") for one in given]
         if wrong := [n for n, text in enumerate(texts) if not isinstance(text, str)]:
             raise ApiError(422, f"`{field}` has no `text` at {wrong[0]}.", field)
+        check_query(body.query)
         (query,) = with_prompt(self.about.default_prompt, [body.query])
         logits, tokens = await self.service.compute(request, field, [(query, x) for x in texts], body.side)
         scores = (logits if body.raw_scores else self.about.scores(logits))[:, 0]
@@ -298,6 +298,11 @@ class Routes:
             return prompts[name]
         names = PROMPTS_OF_TYPES.get(input_type or "", ())
         return next((prompts[one] for one in names if one in prompts), self.about.default_prompt)
+
+
+def check_query(query: str) -> None:
+    if not query.strip():
+        raise ApiError(400, "`query` is empty; give a text.", "query")
 
 
 def in_base64(vectors: np.ndarray) -> list[str]:

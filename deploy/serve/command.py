@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> None:
         check_installed("search", ("platformdirs",))
         check_folder(args.search)
     args.model = args.model or default_model()
-    address = check_port(args.host, args.port)
+    address, args.port = check_port(args.host, args.port)
     hosts = args.allowed_hosts or default_hosts(args.host, address)
     # Otherwise tokenizers start threads on all cores, with the priority of the first queue.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -123,7 +123,8 @@ def run(args: argparse.Namespace) -> None:
     )
     most = f"{engine.about.max_input_tokens:,}"
     about = f"{engine.about.task}, texts of up to {most} tokens, {'no key' if key is None else 'with a key'}"
-    print(f"{name} ({about}): http://{args.host}:{args.port}", flush=True)
+    host = f"[{args.host}]" if ":" in args.host else args.host
+    print(f"{name} ({about}): http://{host}:{args.port}", flush=True)
     uvicorn.run(
         app,
         host=args.host,
@@ -180,10 +181,10 @@ def default_hosts(host: str, address: str) -> list[str]:
     return names if ipaddress.ip_address(address).is_loopback else []
 
 
-def check_port(host: str, port: int) -> str:
+def check_port(host: str, port: int) -> tuple[str, int]:
     """
-    Return the IP address of a host. Raises a ValueError if the server cannot listen there: uvicorn would say so only
-    after the model is loaded.
+    Return the IP address of a host, and the port, for 0 a free one. Raises a ValueError if the server cannot listen
+    there: uvicorn would say so only after the model is loaded.
     """
     try:
         if not 0 <= port < 2**16:  # getaddrinfo would take it modulo 2**16
@@ -193,6 +194,6 @@ def check_port(host: str, port: int) -> str:
         with socket.socket(family, kind) as one:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             one.bind(address)
-            return address[0]
+            return one.getsockname()[:2]
     except (OSError, OverflowError) as error:
         raise ValueError(f"--host {host} --port {port} cannot be used ({error}): give others.") from error

@@ -2,6 +2,7 @@
 """Find out which model a folder has, load it, and check that the server computes what sentence-transformers does."""
 
 import json
+import re
 from functools import partial
 from pathlib import Path
 
@@ -146,7 +147,8 @@ class Files:
         if config.get("modality", "image" if "image_size" in config else "text") != "text":
             raise ValueError(f"{self.source} reads images: the server has texts.")
         name = (config.get("architectures") or [""])[0]
-        suffix = name[name.find("For") :] if "For" in name else ""
+        found = re.search(r"For[A-Z]\w*$", name)  # not that of RoFormer
+        suffix = found[0] if found else ""
         if suffix == "ForSequenceClassification":
             return "classify"
         if suffix not in ("", "ForMaskedLM", "ForPreTraining"):

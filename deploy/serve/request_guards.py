@@ -80,7 +80,7 @@ class Guard:
 
     def refusal(self, headers: Headers) -> ApiError | None:
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        is_right = scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode("latin-1"), self.key or b"")
+        is_right = scheme.lower() == "bearer" and hmac.compare_digest(given.encode("latin-1").strip(), self.key or b"")
         if self.key is not None and not is_right:
             message = "The server has a key: send `Authorization: Bearer KEY`."
             return ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})

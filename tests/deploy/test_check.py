@@ -10,7 +10,8 @@ from deploy_lion import cli
 from deploy_lion.check import difference
 from hub_checkpoints import text_checkpoint, text_tokenizer
 from sentence_checkpoints import sentence_checkpoint
-from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
 from transformers import (
     AttentionInterface,
     AttentionMaskInterface,
@@ -180,6 +181,21 @@ def test_a_missing_graph_is_refused_before_the_checks(tmp_path, capsys):
     assert f"is a graph alone: give the folder of its model, and --graph {tmp_path}" in capsys.readouterr().err
     assert cli.main(["check", str(tmp_path), "--graph", "nowhere"]) == 1
     assert "--graph nowhere is no folder with a graph: make it with `lion export`" in capsys.readouterr().err
+
+
+def test_what_cannot_be_checked_is_refused_by_name(tmp_path, capsys):
+    tokenizer = text_tokenizer()
+    static = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=8)], device="cpu")
+    static.save_pretrained(str(tmp_path / "static"))
+    bert(tmp_path / "short")
+    tokenizer.model_max_length = 2
+    tokenizer.save_pretrained(tmp_path / "short")
+    for name, message in (
+        ("static", "static begins with StaticEmbedding, which is no transformer"),
+        ("short", "short reads at most 2 tokens, and a text of one word has 3: raise `model_max_length`"),
+    ):
+        assert cli.main(["check", str(tmp_path / name)]) == 1
+        assert message in capsys.readouterr().err
 
 
 def test_weights_that_are_cut_short_are_no_traceback(tmp_path, capsys):

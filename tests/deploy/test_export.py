@@ -383,6 +383,18 @@ def test_a_graph_that_is_off_by_more_than_rounding_is_refused(dtype, tmp_path, m
         compare(model, tmp_path, dtype, (500,))
 
 
+@torch.no_grad()
+def test_float16_of_a_graph_is_of_its_weights_alone():
+    """It computes in float32, so that numbers may be larger than float16 has."""
+    model, largest = tiny(LionForMaskedLM, num_hidden_layers=1), []
+    mlp = model.lion.layers[0].mlp
+    mlp.down_proj.weight.mul_(6e4 / mlp.down_proj.weight.abs().max())
+    mlp.register_forward_hook(lambda module, args, output: largest.append(output.abs().max()))
+    for network in (model, in_dtype_of(model, "float16")):
+        assert network(**random_inputs(model, 2, 9, "right")).logits.isfinite().all()
+    assert min(largest) > torch.finfo(torch.float16).max
+
+
 @pytest.mark.slow
 def test_an_encoder_saved_without_a_pooler(tmp_path, traced_once):
     """There is nothing random in what is made of it: its graph has hidden states, and so have others."""
@@ -416,6 +428,7 @@ def test_what_cannot_be_exported_is_refused_by_name(tmp_path):
         ("softmax", {"dtype": "bfloat16"}, "`dtype` is 'bfloat16'; onnx has float32, float16, int8"),
         ("softmax", {"to": "tflite"}, "`to` is 'tflite'; give one of onnx, openvino"),
         ("softmax", {"attn_implementation": "rnn"}, "is 'rnn'; a graph has auto, chunk, parallel"),
+        ("softmax", {"lengths": (8, 0)}, "`lengths` has 0; give numbers of tokens from 1 on"),
     ):
         with pytest.raises(ValueError, match=message):
             export_checkpoint(folders[name], tmp_path / "out", **options)

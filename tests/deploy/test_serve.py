@@ -295,6 +295,8 @@ def test_the_key(engine):
         for scheme in ("Bearer", "bearer"):
             headers = {"Authorization": f"{scheme} secret"}
             assert client.post("/embed", json={"inputs": "a"}, headers=headers).status_code == 200
+    with TestClient(make_app(engine, "lion", api_key="clé-à")) as client:  # its last byte is a space in latin-1
+        assert client.get("/v1/models", headers={"Authorization": "Bearer clé-à ".encode()}).status_code == 200
 
 
 def test_pages_of_other_origins_and_other_hosts(engine):

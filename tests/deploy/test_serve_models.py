@@ -9,7 +9,7 @@ import torch
 from deploy_lion.export.export_checkpoint import export_checkpoint
 from deploy_lion.serve import loading
 from deploy_lion.serve.app import make_app
-from deploy_lion.serve.loading import load_engine
+from deploy_lion.serve.loading import Files, load_engine
 from hub_checkpoints import image_checkpoint, linear_checkpoint, text_checkpoint, text_tokenizer
 from hub_upload_lion import create_bundle
 from hub_upload_lion.sentence_modules import MODULES
@@ -263,7 +263,8 @@ def test_rerankers(name, reranker):
         np.testing.assert_allclose([x["relevance_score"] for x in results], expected[order[:2]], atol=1e-5)
         assert client.post("/rerank", json={"query": "a"}).status_code == 422
         assert client.post("/rerank", json={"query": "a", "documents": [{"title": "b"}]}).status_code == 422
-        assert client.post("/rerank", json={"query": " ", "texts": ["a"]}).status_code == 400
+        answer = client.post("/rerank", json={"query": " ", "texts": ["a"]})
+        assert answer.status_code == 400 and answer.json()["error"]["message"] == "`query` is empty; give a text."
         assert client.post("/embed", json={"inputs": "a"}).status_code == 404
 
 
@@ -410,6 +411,12 @@ def test_what_is_said_of_a_model(tmp_path):
 def refuse(folder, match, **options):
     with pytest.raises((ValueError, OSError), match=match):
         load_engine(str(folder), **options)
+
+
+def test_the_name_of_a_family_is_no_head(tmp_path):
+    for name, task in (("RoFormerModel", "embed"), ("RoFormerForSequenceClassification", "classify")):
+        (tmp_path / "config.json").write_text(json.dumps({"architectures": [name]}))
+        assert Files(str(tmp_path)).task() == task
 
 
 def test_what_cannot_be_served_is_refused(tmp_path, monkeypatch):
