@@ -54,7 +54,7 @@ class Table(NamedTuple):
         return f"{short}\nAll rows: {links}."
 
 
-MOST_ROWS = 10
+MOST_ROWS = 11
 TABLES: dict[str, Table] = {}
 PICTURES: dict[str, Callable] = {}
 
