@@ -356,7 +356,7 @@ def test_our_pages_show_a_part_of_a_table_and_link_to_the_rest():
     assert table(None, ("a",), True, r"^\| D", "").on_page(whole) == whole.replace("| S | 1 | 2 |\n", "") + link
     shown = "Above:\n\n|  | accuracy |\n|---|---|\n| S | 2 |\n| D | 4 |"
     assert table(None, ("a",), True, "", "loss").on_page(whole) == shown + link
-    many = "\n".join([*lines[:2], *(f"| {i} | 1 | 2 |" for i in range(11))])
+    many = "\n".join([*lines[:2], *(f"| {i} | 1 | 2 |" for i in range(12))])
     assert table(None, ("a",), True, "", "").on_page(many) == many.rpartition("\n")[0] + link
 
 
