@@ -88,6 +88,7 @@ def load_images(setup: training.Setup) -> dict[str, Dataset]:
             )
         parts = datasets["train"].train_test_split(share, seed=seed, stratify_by_column=label)
         datasets["train"], datasets["validation"] = parts["train"], parts["test"]
+        data_files.warn_of_seen_rows(training_args)
     return data_files.needed_only(datasets, training_args)
 
 

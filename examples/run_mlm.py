@@ -136,6 +136,7 @@ def load_texts(data_args: DataTrainingArguments, training_args: TrainingArgument
         if not 0 < count < len(rows):
             raise ValueError(f"The data has {len(rows)} rows, too few to split some off: give --validation_file.")
         datasets["validation"], datasets["train"] = rows.select(range(count)), rows.select(range(count, len(rows)))
+        data_files.warn_of_seen_rows(training_args)
     return data_files.needed_only(datasets, training_args)
 
 
@@ -220,6 +221,9 @@ def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line; returns the Trainer."""
     setup = training.start(DataTrainingArguments, args, MlmModelArguments, from_scratch=True, can_predict=False)
     model_args, data_args, training_args, config, checkpoint = setup
+    if data_args.streaming and training_args.accelerator_config.dispatch_batches is None:
+        # Each process reads the stream: batches of the first one, whose lengths differ, cannot be cut for all.
+        training_args.accelerator_config.dispatch_batches = False
     longest = models.longest_text(models.without_weights(config))
     length = data_args.max_seq_length or models.context_length(config, longest)
     models.check_length("--max_seq_length is", length, longest, f"give --max_seq_length {longest}")

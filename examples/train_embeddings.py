@@ -91,10 +91,12 @@ def main(args: list[str] | None = None) -> SentenceTransformer:
     if len({*texts}) < len(texts):
         training_args.batch_sampler = BatchSamplers.NO_DUPLICATES  # no text is a negative of its own
     before = share_found(encoder, pairs["test"])
+    options = {"gather_across_devices": training_args.world_size > 1}  # negatives are those of all processes
     if encoder_args.mini_batch_size is None:
-        loss = losses.MultipleNegativesRankingLoss(encoder)
+        loss = losses.MultipleNegativesRankingLoss(encoder, **options)
     else:
-        loss = losses.CachedMultipleNegativesRankingLoss(encoder, mini_batch_size=encoder_args.mini_batch_size)
+        options |= {"mini_batch_size": encoder_args.mini_batch_size}
+        loss = losses.CachedMultipleNegativesRankingLoss(encoder, **options)
     trainer = SentenceTransformerTrainer(model=encoder, args=training_args, train_dataset=pairs["train"], loss=loss)
     trainer.train(resume_from_checkpoint=checkpoint)
     if trainer.is_world_process_zero():

@@ -423,6 +423,11 @@ def distill(
         held_out = JoinedTexts(texts, processor, min(arguments.train_lengths))
     if training_args.do_eval and not examples:
         chosen = range(min(len(held_out), arguments.max_eval_samples))
+        if len(chosen) < 3:
+            raise ValueError(
+                f"The data for validation makes {len(chosen)} examples: three are needed, to compare their "
+                "similarities. Give more of it, or --max_eval_samples 3 or more."
+            )
         examples["eval"] = [collator([held_out[n]]) for n in chosen]
     trainer = DistillationTrainer(
         model=model,

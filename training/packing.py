@@ -11,8 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, Sampler
 from transformers import DataCollatorForLanguageModeling, DataCollatorWithFlattening, Trainer
+
+from modeling_lion.linearized.config import LINEARIZED_FORMS
+from modeling_lion.linearized.lion_local import LION_LOCAL
 
 
 # Arguments of a DataLoader that are copied when its batch sampler is replaced.
@@ -182,6 +186,18 @@ def sequence_lengths(dataset) -> list[int]:
     return [len(dataset[i]["input_ids"]) for i in range(len(dataset))]
 
 
+def check_attention(model: nn.Module) -> None:
+    """Raise a ValueError if the attention of an encoder of transformers has no borders between packed sequences."""
+    config = getattr(model, "config", None)
+    name = str(getattr(config, "_attn_implementation", None))
+    if config is None or config.model_type == "lion" or name in (*LINEARIZED_FORMS, LION_LOCAL) or "flash" in name:
+        return
+    raise ValueError(
+        f"`max_tokens_per_batch` puts sequences into one row, where those of {type(model).__name__} with the "
+        f"attention {name!r} would see each other: leave it out, linearize the model, or use flash_attention_2."
+    )
+
+
 class PackingTrainer(Trainer):
     """
     A Trainer whose batches have at most `max_tokens_per_batch` tokens, instead of `per_device_train_batch_size` and
@@ -192,12 +208,15 @@ class PackingTrainer(Trainer):
         max_tokens_per_batch: most tokens of a batch in each process. `None` makes this an ordinary Trainer.
 
     Raises:
-        ValueError: for data without a length (streaming), or for several GPUs in one process.
+        ValueError: for data without a length (streaming), for several GPUs in one process, or for a model whose
+            attention would see all sequences of a row.
     """
 
     def __init__(self, *args, max_tokens_per_batch: int | None = None, **kwargs):
         self.max_tokens_per_batch = max_tokens_per_batch
         super().__init__(*args, **kwargs)
+        if max_tokens_per_batch is not None:
+            check_attention(self.model)
         if max_tokens_per_batch is not None and self.args.n_gpu > 1:
             raise ValueError(
                 f"One process would split each packed row over {self.args.n_gpu} GPUs: start one process per GPU "

@@ -646,6 +646,13 @@ def test_mlm_refuses_data_without_text(text_files, tmp_path):
         import_module("run_mlm").main(text_arguments(text_files | {"validation": empty}, tmp_path / "out"))
 
 
+@pytest.mark.parametrize("trains", [True, False])
+def test_who_held_rows_out_is_said(trains, tmp_path, caplog):
+    arguments = TrainingArguments(tmp_path, do_train=trains, do_eval=True, use_cpu=True, report_to="none")
+    import_module("training_lion.scripts.data_files").warn_of_seen_rows(arguments)
+    assert ("A training without --do_eval has read it" in caplog.text) == (not trains)
+
+
 @pytest.mark.slow
 def test_mlm_splits_off_a_validation(text_files, tmp_path):
     args = text_arguments({"train": text_files["json"], "validation": ""}, tmp_path / "out", "--line_by_line")

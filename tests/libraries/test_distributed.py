@@ -98,7 +98,7 @@ def one(folder: Path) -> dict:
     # What two processes take at a time, one after the other: their batches alternate.
     answer = {"plain": train(folder, "one", gradient_accumulation_steps=2)}
     answer["packed"] = train(folder, "one_packed", packed=True, gradient_accumulation_steps=2)
-    return answer
+    return answer | losses_of_scripts(folder, "one", 4)
 
 
 def ddp(folder: Path) -> dict:
@@ -164,9 +164,32 @@ def dist_rank() -> int:
     return int(os.environ["RANK"])
 
 
+def losses_of_scripts(folder: Path, name: str, batch_size: int) -> dict[str, list[float]]:
+    """The losses of batches of streamed lines, whose lengths differ, and of negatives of all processes."""
+    sys.path.append(str(Path(__file__).parents[2] / "examples"))
+    import run_mlm
+    import train_embeddings
+    from sentence_transformers import SentenceTransformerTrainer
+
+    options = ["--per_device_train_batch_size", str(batch_size), "--logging_steps", "1", "--save_strategy", "no"]
+    options += ["--use_cpu", "--report_to", "none", "--disable_tqdm", "True", "--max_steps", "3"]
+    options += ["--ddp_backend", "gloo"] if "RANK" in os.environ else []
+    streamed = ["--do_train", "--streaming", "--line_by_line", "--model_name_or_path", f"{folder}/decay"]
+    streamed += ["--train_file", f"{folder}/lines.txt", "--output_dir", f"{folder}/{name}_streamed"]
+    trainers = [run_mlm.main([*streamed, *options])]
+    train = SentenceTransformerTrainer.train
+    with mock.patch.object(
+        SentenceTransformerTrainer, "train", lambda self, **x: [trainers.append(self), train(self)]
+    ):
+        embed = ["--train_file", f"{folder}/pairs.jsonl", "--output_dir", f"{folder}/{name}_embed"]
+        train_embeddings.main(["--model", f"{folder}/decay", *embed, *options])
+    losses = [[entry["loss"] for entry in x.state.log_history if "loss" in entry] for x in trainers]
+    return dict(zip(("streamed", "embed"), losses, strict=True))
+
+
 def scripts(folder: Path) -> dict:
     """How often this process saves what a script leaves."""
-    sys.path.append(str(Path(__file__).parents[2] / "examples"))
+    losses = losses_of_scripts(folder, "two", 2)
     import finetune_lora
     import train_embeddings
     from peft import LoraModel
@@ -182,7 +205,7 @@ def scripts(folder: Path) -> dict:
         with mock.patch.object(kind, name, autospec=True, side_effect=getattr(kind, name)) as save:
             script.main([*more, "--train_file", f"{out}.jsonl", "--output_dir", str(out)])
         answer[script.__name__] = save.call_count
-    return answer
+    return answer | losses
 
 
 WORK = {work.__name__: work for work in (one, ddp, fsdp, fsdp_sharded, by_the_library, scripts)}
@@ -211,9 +234,11 @@ def start(folder: str) -> None:
         make_model(mixer).save_pretrained(f"{folder}/{mixer}")
     tokenizer.save_pretrained(f"{folder}/decay")
     rows = {"finetune_lora": [{"text": text, "label": text[0]} for text in TEXTS] * 4}
+    rows["pairs"] = [{"anchor": f"{text} {n}", "positive": f"{n} {text}"} for n in range(6) for text in TEXTS]
     rows["train_embeddings"] = [{"anchor": f"{n} {text}", "positive": text} for n in range(4) for text in TEXTS]
     for name, lines in rows.items():
         Path(folder, f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    Path(folder, "lines.txt").write_text("".join(" ".join(TEXTS[: 1 + n % 3]) + f" {n}\n" for n in range(24)))
     gc.freeze()  # each Trainer collects garbage
     for name in WORK:
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -260,6 +285,14 @@ def test_trainer_has_the_losses_of_one_process(answers, folder, name, batches):
     for kind in ("final", f"checkpoint-{STEPS}"):
         actual = weights(folder / f"{name}{packed}" / kind)
         torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("script", ["streamed", "embed"])
+def test_scripts_have_the_losses_of_one_process(answers, script):
+    expected = answers["one"][0][script]
+    assert len({*expected}) == 3
+    for answer in answers["scripts"]:
+        assert answer[script] == pytest.approx(expected, rel=1e-5)
 
 
 def test_fsdp_checkpoints_load_anywhere(answers, folder, tmp_path):

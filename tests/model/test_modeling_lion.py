@@ -387,6 +387,20 @@ def test_losses_of_parts_of_a_batch_add_up(class_name, problem, find_case, equal
         equal(sum(parts), whole)
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_is_no_answer(side, find_case, equal):
+    """The loss of a question is the same in every batch."""
+    model = find_case("LionForQuestionAnswering").model(num_labels=2)
+    ids = torch.randint(1, model.config.vocab_size, (1, 9))
+    shift = 5 if side == "left" else 0
+    padded = torch.nn.functional.pad(ids, (5, 0) if side == "left" else (0, 5))
+    alone = model(ids, start_positions=torch.tensor([2]), end_positions=torch.tensor([4]))
+    answer = {"start_positions": torch.tensor([2 + shift]), "end_positions": torch.tensor([4 + shift])}
+    outputs = model(padded, attention_mask=(padded != 0).long(), **answer)
+    equal(outputs.loss, alone.loss)
+    assert outputs.start_logits.isfinite().all()
+
+
 @pytest.mark.parametrize("class_name", ["LionForSequenceClassification", "LionForTokenClassification"])
 def test_a_classifier_may_have_a_dropout_of_its_own(class_name, find_case):
     case = find_case(class_name)

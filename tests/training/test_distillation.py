@@ -361,6 +361,10 @@ def test_an_encoder_without_linear_layers_is_refused(distill, files, tmp_path):
             ["--do_eval", "--model_name_or_path", "MODEL", *FILES, "--eval_lengths", "4000"],
             "--eval_lengths has 4000, and the lines for validation make 0 texts of that length",
         ),
+        (
+            ["--do_eval", "--model_name_or_path", "MODEL", *FILES, "--max_eval_samples", "2"],
+            "The data for validation makes 2 examples: three are needed, to compare their similarities",
+        ),
     ],
 )
 def test_what_is_missing_is_said(distill, files, tmp_path, monkeypatch, arguments, message):

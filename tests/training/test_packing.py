@@ -21,6 +21,7 @@ from training_lion.packing import (
 )
 from transformers import (
     BertConfig,
+    BertForMaskedLM,
     BertModel,
     DataCollatorForLanguageModeling,
     DataCollatorWithFlattening,
@@ -303,6 +304,21 @@ def test_trainer_evaluates_all_tokens_and_can_leave_the_budget_out(tokenizer, tm
         )
         assert trainer.evaluate()["eval_tokens"] == sum(len(row["input_ids"]) for row in rows)
         assert len(trainer.get_eval_dataloader()) == (5 if budget is None else 2)
+
+
+def test_attention_without_borders_is_refused(tokenizer, tmp_path):
+    """Sequences of a row would see each other."""
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    bert = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **sizes))
+    make = partial(PackingTrainer, args=arguments(tmp_path), max_tokens_per_batch=BUDGET)
+    with pytest.raises(ValueError, match="of BertForMaskedLM with the attention 'sdpa' would see each other"):
+        make(bert)
+    linear = linearize(BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **sizes)))
+    make(linear)
+    linear.set_attn_implementation("sdpa")
+    with pytest.raises(ValueError, match="LionBertForMaskedLM with the attention 'sdpa' would see each other"):
+        make(linear)
+    PackingTrainer(bert, arguments(tmp_path))  # pads
 
 
 def test_trainer_refuses_streams(tokenizer, tmp_path):

@@ -17,11 +17,13 @@ from datasets.exceptions import DatasetsError
 from pyarrow import parquet
 from retrieval_lion.documents import read_text
 from transformers import PreTrainedTokenizerBase, TrainingArguments
+from transformers.utils import logging
 
 from .arguments import FileArguments, needed_data, needed_splits
 from .class_names import NUMBER
 
 
+logger = logging.get_logger(__name__)
 FILE_TYPES = {".txt": "text", ".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
 TABLES = tuple(name for name, kind in FILE_TYPES.items() if kind != "text")  # with columns
 HALF = re.compile(r"\\u[dD][89a-fA-F]")  # an escaped surrogate, alone or in a pair
@@ -288,6 +290,15 @@ def needed_only(datasets: Mapping, training_args: TrainingArguments) -> dict:
     if missing := [split for split in needed if split not in datasets]:
         raise ValueError(f"The data has no split {' and '.join(missing)}; it has {', '.join(datasets)}.")
     return {split: datasets[split] for split in needed}
+
+
+def warn_of_seen_rows(training_args: TrainingArguments) -> None:
+    """Say, where rows of the training data are held out by a run that does not train, who has not read them."""
+    if not training_args.do_train:
+        logger.warning(
+            "--do_eval without validation data takes a part of the training data: that which a training with "
+            "--do_eval and the same --seed holds out. A training without --do_eval has read it."
+        )
 
 
 def load_texts(file: str, texts: tuple[str, ...], labels: tuple[str, ...], folder: str | None) -> Dataset:

@@ -108,8 +108,8 @@ def make_trainer(
 
 def average_losses(trainer: Trainer) -> None:
     """
-    Let a Trainer average the losses of batches and processes, unless the model is a LION, which divides by the number
-    of labels in all of them: many models of transformers take that number and do not use it.
+    Let a Trainer average the losses of batches and processes, unless the model is a LION, whose classes divide by the
+    number of labels in all of them or say that they do not: many models of transformers take it and do not use it.
     """
     if trainer.model.config.model_type != LionConfig.model_type:
         trainer.model_accepts_loss_kwargs = False
