@@ -583,9 +583,9 @@ class LionForQuestionAnswering(LionPreTrainedModel):
         start_logits, end_logits = self.qa_outputs(outputs.last_hidden_state).unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:
-            is_real, logits = real_tokens(attention_mask, start_logits), (start_logits, end_logits)
+            is_real, logits = real_tokens(attention_mask, start_logits), [start_logits, end_logits]
             if is_real is not None:  # padding is no answer: a text has the same loss in every batch
-                logits = (x.masked_fill(~is_real, torch.finfo(x.dtype).min) for x in logits)
+                logits = [x.masked_fill(~is_real, torch.finfo(x.dtype).min) for x in logits]
             loss = self.loss_function(*logits, start_positions, end_positions, **kwargs)
         both = {"start_logits": start_logits.contiguous(), "end_logits": end_logits.contiguous()}
         return QuestionAnsweringModelOutput(loss=loss, **both, **recorded(outputs))
