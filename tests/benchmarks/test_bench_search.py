@@ -31,6 +31,7 @@ def test_contestants_have_equally_many_different_trials(trials):
     assert trials.SEARCH_SEED not in trials.SEEDS and len(trials.SEEDS) == 3
 
 
+@pytest.mark.slow
 def test_every_trial_is_a_model_of_equal_parameters(bench, trainings, trials):
     experiment = bench.SCALES["cpu"]["recall"]
     data, counts = trainings.Data(trainings.LionForTokenClassification, {"vocab_size": 300}, {}, None), []

@@ -71,6 +71,7 @@ def only_what_is_named(tmp_path, monkeypatch):
     return tmp_path / "out"
 
 
+@pytest.mark.slow
 def test_tables_need_only_what_is_named(only_what_is_named):
     code = "import bench_kernels, bench_models, gpu.fashion"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "benchmarks", capture_output=True, text=True)

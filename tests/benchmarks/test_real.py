@@ -52,7 +52,9 @@ def some_images(count: int = 200) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randint(256, (count, 28, 28), dtype=torch.uint8, generator=generator), torch.arange(count) % 10
 
 
-@pytest.mark.parametrize("scale, task", [("cpu", "7x7"), ("cpu", "14x14"), ("gpu", "14x14")])
+@pytest.mark.parametrize(
+    "scale, task", [("cpu", "7x7"), ("cpu", "14x14"), pytest.param("gpu", "14x14", marks=pytest.mark.slow)]
+)
 def test_image_models_have_equal_parameters(images, rate_search, scale, task, tmp_path, monkeypatch):
     args = arguments(images, rate_search, "--scale", scale, "--output_dir", str(tmp_path))
     experiment = images.SCALES[scale][task]

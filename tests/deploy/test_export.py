@@ -66,6 +66,7 @@ def kernel_inputs(batch: int, length: int, decay: str, dtype=torch.float32) -> t
     return query, key, value, {"fixed": -torch.rand(2, dtype=dtype), "varying": log_decay}[decay]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "decay"), [(FORMS["parallel"], "varying"), (FORMS["chunk"], "varying"), (auto, "fixed")]
 )
@@ -84,6 +85,7 @@ def test_a_kernel_exported_once_is_right_at_every_length(kernel, decay):
             torch.testing.assert_close(grad.double(), truth, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_delta_rule_exported_once_is_right_at_every_length():
     """Also where keys repeat, of which powers of a matrix would leave nothing; with all gradients."""
     rule = Attention(with_tensors(delta_attention), chunk_size=32)

@@ -188,6 +188,7 @@ def test_a_repository_is_verified(bundle, tmp_path, monkeypatch, capsys):
     assert "me/lion" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_everything_arrives_in_one_commit(hub, bundle, tmp_path):
     assert push_folder(bundle, "me/lion") == "https://huggingface.co/me/lion/commit/1"
     assert hub.commits["me/lion"] == [{}, local_files(bundle)] and not hub.private

@@ -113,6 +113,7 @@ def test_whatever_is_saved_has_the_code_beside_it(tmp_path):
     assert processor["auto_map"] == {"AutoImageProcessor": "modeling_lion.LionGrayscaleImageProcessorPil"}
 
 
+@pytest.mark.slow
 def test_a_saved_model_computes_the_same_without_the_package(tmp_path, find_case):
     """And what that process saves loads once more: there, transformers copies the files."""
     case = find_case("LionForMaskedLM")

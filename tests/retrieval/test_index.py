@@ -198,6 +198,7 @@ list(made.update(files, killing))
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_keeps_what_was_saved(bag, tmp_path):
     files, path = make_files(tmp_path, 4), tmp_path / "index.sqlite"
     places = [str(Path(__file__).parents[1] / "support"), *filter(None, sys.path)]

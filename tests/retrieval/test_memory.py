@@ -33,6 +33,7 @@ thread.join()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries are left as they are")
 def test_freed_memory_is_kept():
     def pages(how: str) -> int:

@@ -23,6 +23,7 @@ import modeling_lion
 from modeling_lion import LionConfig, LionForQuestionAnswering, LionForSequenceClassification, LionModel
 
 
+pytestmark = pytest.mark.slow
 PROCESSES = 3
 LENGTH = 47  # slices of 15, 16 and 16 tokens
 MIXERS = ("lit", "decay", "selective", "delta")

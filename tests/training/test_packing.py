@@ -386,7 +386,7 @@ def small_eurobert() -> EuroBertModel:
 
 
 @pytest.mark.parametrize("make", [small_roberta, small_eurobert], ids=["table", "rotary"])
-@pytest.mark.parametrize("is_compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("is_compiled", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["eager", "compiled"])
 def test_positions_of_a_linearized_encoder_restart(make, is_compiled):
     """Together, sequences may be longer than a table of positions that has room for each."""
     torch.manual_seed(0)
@@ -400,6 +400,7 @@ def test_positions_of_a_linearized_encoder_restart(make, is_compiled):
     torch.testing.assert_close(packed, torch.cat(alone, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_linearized", [False, True], ids=["lion", "linearized"])
 def test_a_graph_refuses_borders_that_differ_by_row(is_linearized):
     sizes = {"vocab_size": 40, "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
