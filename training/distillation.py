@@ -33,7 +33,7 @@ from modeling_lion.mixers.import_mixers import import_mixers
 from modeling_lion.tokens import Tokens, read_mask
 
 from .distillation_arguments import STAGES, DistillationArguments, DistillationTrainingArguments
-from .distillation_data import COLUMNS, PROCESSORS, Collator, JoinedTexts, load_data, of_length
+from .distillation_data import COLUMNS, FEWEST, PROCESSORS, Collator, JoinedTexts, load_data, of_length
 from .scripts.arguments import NOTHING_TO_DO
 from .scripts.checkpoints import find_checkpoint
 from .scripts.training import EpochCallback, save_metrics, train
@@ -423,7 +423,7 @@ def distill(
         held_out = JoinedTexts(texts, processor, min(arguments.train_lengths))
     if training_args.do_eval and not examples:
         chosen = range(min(len(held_out), arguments.max_eval_samples))
-        if len(chosen) < 3:
+        if len(chosen) < FEWEST:
             raise ValueError(
                 f"The data for validation makes {len(chosen)} examples: three are needed, to compare their "
                 "similarities. Give more of it, or --max_eval_samples 3 or more."

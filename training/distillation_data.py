@@ -21,8 +21,8 @@ from .scripts.data_files import check_files, load_files
 from .scripts.docstrings import write_docstrings
 
 
-# Share to hold out of a dataset without held-out examples.
-HELD_OUT = 0.05
+# Share to hold out of a dataset without held-out examples, and the fewest, whose similarities can be compared.
+HELD_OUT, FEWEST = 0.05, 3
 # The column of the data, by the main input of the model.
 COLUMNS = {"input_ids": "text", "pixel_values": "image", "input_values": "audio", "input_features": "audio"}
 PROCESSORS = {"text": AutoTokenizer, "image": AutoImageProcessor, "audio": AutoFeatureExtractor}
@@ -39,7 +39,9 @@ def load_data(arguments: DistillationArguments, training_args: TrainingArguments
         datasets = load_dataset(arguments.dataset_name)
         held_out = next((split for split in ("validation", "test") if split in datasets), None)
         if held_out is None:
-            datasets = datasets["train"].train_test_split(HELD_OUT, seed=training_args.seed)
+            rows = datasets["train"]
+            share = HELD_OUT if HELD_OUT * len(rows) > FEWEST - 1 else FEWEST  # a number is one of rows
+            datasets = rows.train_test_split(share, seed=training_args.seed)
         datasets = DatasetDict({"train": datasets["train"], "validation": datasets[held_out or "test"]})
     else:
         if arguments.train_file is None and arguments.validation_file is None and column == "text":
@@ -95,7 +97,7 @@ def of_length(lines: Iterable[str], tokenizer, tokens: int, limit: int) -> list[
             text = ""
         if len(rows) == limit:
             break
-    if len(rows) < 3:
+    if len(rows) < FEWEST:
         raise ValueError(
             f"--eval_lengths has {tokens}, and the lines for validation make {len(rows)} texts of that length: three "
             "are needed, each of lines of its own. Give more lines, shorter lengths, or --max_eval_samples 3 or more."

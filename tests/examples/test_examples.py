@@ -293,13 +293,16 @@ def test_runs_of_a_sweep_are_files(text_files, tmp_path, monkeypatch):
     block, *_ = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "pretrain.md", "exec"), {})
+    lines = text_files["train"].read_text(encoding="utf-8").splitlines()
+    LionTokenizer.train_from_iterator(lines, 200).save_pretrained("tokenizer")  # as the line above the runs
     files = sorted(tmp_path.glob("run-*.yaml"))
     runs = [yaml.safe_load(path.read_text()) for path in files]
     assert len({run["learning_rate"] for run in runs}) == 8 and all(
         5e-4 <= run["learning_rate"] <= 5e-3 for run in runs
     )
     more = text_arguments(text_files, tmp_path / "out")[2:]  # the file names the configuration
-    more = [word for n, word in enumerate(more) if "--output_dir" not in more[max(n - 1, 0) : n + 1]]
+    of_files = {"--output_dir", "--vocab_size"}
+    more = [word for n, word in enumerate(more) if not of_files & {*more[max(n - 1, 0) : n + 1]}]
     for path, run in zip(files[:2], runs, strict=False):
         trainer = import_module("run_mlm").main([str(path), *more, "--max_seq_length", "24"])
         assert trainer.args.learning_rate == run["learning_rate"] and trainer.args.seed == run["seed"]
