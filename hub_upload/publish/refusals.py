@@ -16,7 +16,7 @@ SECRETS = {
     "a private key": rb"-----BEGIN [A-Z ]*PRIVATE KEY-----",
     "an AWS access key": rb"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
     "a GitHub token": rb"\b(?:gh[pousr]_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9_]{60,})",
-    "an OpenAI or Anthropic key": rb"\bsk-(?:(?:proj|ant|svcacct|admin)-[A-Za-z0-9_-]{32,}|[A-Za-z0-9_]{32,})",
+    "an OpenAI or Anthropic key": rb"\bsk-(?:(?:proj|ant|svcacct|admin|None|or)-[A-Za-z0-9_-]{32,}|[A-Za-z0-9_]{32,})",
     "a Google API key": rb"\bAIza[0-9A-Za-z_-]{35}",
     "a Slack token": rb"\bxox[abprs]-[0-9A-Za-z-]{20,}",
 }
