@@ -42,7 +42,7 @@ import torch
 from bench_length import MODELS as OF_LENGTH
 from bench_length import WINDOW, quiet
 from datasets import Dataset, DatasetDict, load_from_disk
-from measure import append_rows, forget_peak_memory, in_new_process, peak_memory, torch_threads
+from measure import append_rows, digest, forget_peak_memory, in_new_process, peak_memory, torch_threads
 from report import run_of, write_pages
 from reports.bindings import ALL, NAME_ALONE
 from retrieval_lion.documents import files_of_package, read_text
@@ -164,7 +164,7 @@ class Texts:
 
     def settings(self) -> str:
         tokens = f"encoder={self.encoder_name}" if self.encoder else f"vocab_size={self.vocab_size}"
-        return f"data={digest(self)} files={self.files} test_files={self.test_files} {tokens}"
+        return f"data={data_of(self)} files={self.files} test_files={self.test_files} {tokens}"
 
     def paths(self, packages: tuple[str, ...], count: int) -> list[Path]:
         """So many files of each package but its tests, the same ones each time."""
@@ -179,13 +179,9 @@ class Texts:
 
 
 @cache
-def digest(texts: Texts) -> str:
-    """Of the contents of all files: those of another version of a package are other data."""
-    found = hashlib.sha256()
-    for packages, count in ((texts.train, texts.files), (texts.test, texts.test_files)):
-        for path in texts.paths(packages, count):
-            found.update(hashlib.sha256(path.read_bytes()).digest())
-    return found.hexdigest()[:12]
+def data_of(texts: Texts) -> str:
+    """Return the digest of all files: those of another version of a package are other data."""
+    return digest(*texts.paths(texts.train, texts.files), *texts.paths(texts.test, texts.test_files))
 
 
 @dataclass(frozen=True)

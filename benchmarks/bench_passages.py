@@ -17,7 +17,6 @@ manual pages of this machine (`training_documents`), all weights or, with --lora
 encoder's matrices. A trained encoder is used again only for the same start, data and arguments.
 """
 
-import hashlib
 import random
 from collections import defaultdict
 from collections.abc import Iterator
@@ -30,7 +29,7 @@ import documents as sources
 import torch
 import train_passages
 from bench_retrieval import GUIDES, weights_hash
-from measure import append_rows, interleaved, is_measured, make_parser
+from measure import append_rows, digest, interleaved, is_measured, make_parser
 from report import write_pages
 from retrieval_lion.encoders import merge_adapter
 from retrieval_lion.sources import base_of_adapter
@@ -94,12 +93,6 @@ def training_documents(cache_dir: Path) -> tuple[Path, Path]:
 
 def encoder_files(folder: str) -> list[Path]:
     return [Path(folder, name) for name in ("config.json", "model.safetensors", "tokenizer.json")]
-
-
-def digest(*parts: object) -> str:
-    """Says whether something is the same: what files contain, and other values as they are written."""
-    contents = [part.read_bytes() if isinstance(part, Path) else repr(part).encode() for part in parts]
-    return hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents)).hexdigest()[:12]
 
 
 def folder_of(name: str, teacher: str) -> str:

@@ -6,6 +6,7 @@ What the benchmarks share: inputs of attention, interleaved timing, peak memory,
 import argparse
 import csv
 import fcntl
+import hashlib
 import io
 import math
 import platform
@@ -89,6 +90,12 @@ def interleaved(
         for name, function in functions.items():
             seconds[name].append(time_call(function))
     return seconds
+
+
+def digest(*parts: object) -> str:
+    """Say whether something is the same: what files contain, and other values as they are written."""
+    contents = (part.read_bytes() if isinstance(part, Path) else repr(part).encode() for part in parts)
+    return hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents)).hexdigest()[:12]
 
 
 def summary(seconds: list[float]) -> dict[str, float]:

@@ -2,6 +2,7 @@
 """Data for distillation.py: texts, images and sounds, and their batches."""
 
 import io
+import math
 import random
 from collections.abc import Iterable
 from pathlib import Path
@@ -40,8 +41,8 @@ def load_data(arguments: DistillationArguments, training_args: TrainingArguments
         held_out = next((split for split in ("validation", "test") if split in datasets), None)
         if held_out is None:
             rows = datasets["train"]
-            share = HELD_OUT if HELD_OUT * len(rows) > FEWEST - 1 else FEWEST  # a number is one of rows
-            datasets = rows.train_test_split(share, seed=training_args.seed)
+            count = max(math.ceil(HELD_OUT * len(rows)), FEWEST)
+            datasets = rows.train_test_split(count, seed=training_args.seed)
         datasets = DatasetDict({"train": datasets["train"], "validation": datasets[held_out or "test"]})
     else:
         if arguments.train_file is None and arguments.validation_file is None and column == "text":

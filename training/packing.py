@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, Sampler
 from transformers import DataCollatorForLanguageModeling, DataCollatorWithFlattening, Trainer
 
+from configuration_lion import LionConfig
 from modeling_lion.linearized.config import LINEARIZED_FORMS
 from modeling_lion.linearized.lion_local import LION_LOCAL
 
@@ -189,8 +190,10 @@ def sequence_lengths(dataset) -> list[int]:
 def check_attention(model: nn.Module) -> None:
     """Raise a ValueError if the attention of an encoder of transformers has no borders between packed sequences."""
     config = getattr(model, "config", None)
-    name = str(getattr(config, "_attn_implementation", None))
-    if config is None or config.model_type == "lion" or name in (*LINEARIZED_FORMS, LION_LOCAL) or "flash" in name:
+    if config is None or config.model_type == LionConfig.model_type:
+        return
+    name = str(config._attn_implementation)
+    if name in (*LINEARIZED_FORMS, LION_LOCAL) or "flash" in name:
         return
     raise ValueError(
         f"`max_tokens_per_batch` puts sequences into one row, where those of {type(model).__name__} with the "
@@ -215,9 +218,10 @@ class PackingTrainer(Trainer):
     def __init__(self, *args, max_tokens_per_batch: int | None = None, **kwargs):
         self.max_tokens_per_batch = max_tokens_per_batch
         super().__init__(*args, **kwargs)
-        if max_tokens_per_batch is not None:
-            check_attention(self.model)
-        if max_tokens_per_batch is not None and self.args.n_gpu > 1:
+        if max_tokens_per_batch is None:
+            return
+        check_attention(self.model)
+        if self.args.n_gpu > 1:
             raise ValueError(
                 f"One process would split each packed row over {self.args.n_gpu} GPUs: start one process per GPU "
                 "(torchrun, accelerate launch), or show it one GPU (CUDA_VISIBLE_DEVICES)."

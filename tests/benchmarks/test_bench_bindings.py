@@ -269,10 +269,10 @@ def test_another_version_of_a_package_is_other_data(bench, tmp_path, monkeypatch
     settings = []
     for code in ("x = 1", "x = 2", "x = 1"):
         file.write_text(code)
-        bench.digest.cache_clear()
+        bench.data_of.cache_clear()
         settings.append(texts.settings())
     assert settings[0] == settings[2] != settings[1] and settings[0].startswith("data=")
-    bench.digest.cache_clear()
+    bench.data_of.cache_clear()
 
 
 def test_experiments_reach_other_processes(bench):

@@ -293,7 +293,7 @@ def needed_only(datasets: Mapping, training_args: TrainingArguments) -> dict:
 
 
 def warn_of_seen_rows(training_args: TrainingArguments) -> None:
-    """Say, where rows of the training data are held out by a run that does not train, who has not read them."""
+    """Warn if a run that does not train holds rows of the training data out: which training has not read them."""
     if not training_args.do_train:
         logger.warning(
             "--do_eval without validation data takes a part of the training data: that which a training with "
