@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from hub_upload_lion.checkpoint import is_weights, no_progress_bars
+from hub_upload_lion.checkpoint import is_weights, load_complete, no_progress_bars
 from hub_upload_lion.verify import summary, verify_checkpoint
 from retrieval_lion.encoders import NO_LIMIT, SentenceEncoder, tokens_cut
 from retrieval_lion.passages import special_tokens
@@ -74,7 +74,7 @@ class Subject:
             options["attn_implementation"] = attn_implementation
         self.encoder: SentenceTransformer | None = None
         if files.task() != "embed":
-            self.network = AutoModelForSequenceClassification.from_pretrained(source, **options).eval()
+            self.network = load_complete(AutoModelForSequenceClassification, source, **options)
             self.tokenizer = AutoTokenizer.from_pretrained(source)
         elif files.has("modules.json"):
             self.encoder = SentenceTransformer(source, device="cpu", model_kwargs=options).eval()
@@ -85,7 +85,7 @@ class Subject:
                 )
             self.network, self.tokenizer = self.encoder[0].model, self.encoder.tokenizer
         else:
-            self.network = AutoModel.from_pretrained(source, **options).eval()
+            self.network = load_complete(AutoModel, source, **options)
             self.tokenizer = AutoTokenizer.from_pretrained(source)
         check_words(self.tokenizer, source)
         self.config = self.network.config

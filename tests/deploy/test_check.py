@@ -18,6 +18,8 @@ from transformers import (
     BertConfig,
     BertForSequenceClassification,
     BertModel,
+    LlamaConfig,
+    LlamaForCausalLM,
     ModernBertConfig,
     ModernBertModel,
     PreTrainedModel,
@@ -188,10 +190,19 @@ def test_what_cannot_be_checked_is_refused_by_name(tmp_path, capsys):
     static = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=8)], device="cpu")
     static.save_pretrained(str(tmp_path / "static"))
     bert(tmp_path / "short")
+    bert(tmp_path / "random").joinpath("config.json").write_text(
+        json.dumps(BertConfig(**SIZES, architectures=["BertForSequenceClassification"]).to_diff_dict())
+    )
+    # A reranker that is a causal language model: its weights have no layer of classes.
+    reranker = saved(tmp_path / "reranker", LlamaForCausalLM(LlamaConfig(**SIZES)))
+    (reranker / "modules.json").write_text("[]")
+    (reranker / "config_sentence_transformers.json").write_text('{"model_type": "CrossEncoder"}')
     tokenizer.model_max_length = 2
     tokenizer.save_pretrained(tmp_path / "short")
     for name, message in (
         ("static", "static begins with StaticEmbedding, which is no transformer"),
+        ("random", "random are not complete: classifier.bias, classifier.weight would be random."),
+        ("reranker", "reranker are not complete: score.weight would be random."),
         ("short", "short reads at most 2 tokens, and a text of one word has 3: raise `model_max_length`"),
     ):
         assert cli.main(["check", str(tmp_path / name)]) == 1
