@@ -7,10 +7,11 @@ The tables of docs/benchmarks/ and docs/research/ablations.md, and their picture
 
 Every benchmark does this when it ends. The text of these pages is written by hand; what stands between
 `<!-- begin: NAME -->` and `<!-- end -->` is made by the function that `reports/` registers under that name. Our pages
-show at most ten rows of a table, without some columns, and link to its CSV file. Your own pages have the whole tables,
-and the pictures, of your folder under the same headings, without the text, which is about ours. Beside them are the
-tables in LaTeX, `latex/NAME.tex`, the pictures as PDF, and manifest.json: the commands that were run and the digests
-of the files they read, the commit of the report, versions, days, machines and digests of the CSV files and data.
+show at most eleven rows of a table, without some columns, and link to its CSV file. Your own pages have the whole
+tables, and the pictures, of your folder under the same headings, without the text, which is about ours. Beside them
+are the tables in LaTeX, `latex/NAME.tex`, the pictures as PDF, and manifest.json: the commands that were run and the
+digests of the files they read, the commit of the report, versions, days, machines and digests of the CSV files and
+data.
 """
 
 import argparse

@@ -42,7 +42,7 @@ def cell(rows: list[dict]) -> str:
     return f"{100 * rows[0]['accuracy']:.1f} ({100 * rows[0]['accuracy_error']:.1f})"
 
 
-@table("bindings", csv="bindings")
+@table("bindings", csv="bindings", shown="^(?!.*(pieces of 256|pieces of 512, 10 .*trained on|30 × the steps))")
 def bindings(read: Read) -> str:
     """Markdown tables, of trainings from scratch and of encoders, for each length of texts; a row for each model."""
     tables = []

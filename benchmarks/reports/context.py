@@ -15,6 +15,8 @@ from reports.registry import Read, table
 FROM = ("all-MiniLM-L6-v2", "pieces with names")  # what others are compared with
 COLUMNS = {"with_names": "queries with the name", "without_names": "without the name"}
 DIFFERENCE = "− named pieces"
+# The rows of both tables that our pages show, beside others.
+SHOWN = "pieces with (names|headings)|"
 
 
 def rows_of(read: Read, name: str) -> list[dict]:
@@ -43,7 +45,7 @@ def difference(row: dict, reference: dict, what: str) -> str:
     return f"{mean:+.3f} ± {error:.3f}".replace("-", "−")
 
 
-@table("context", csv="context", shown="^(?!.*(passages, 512|, pieces with the passage before))")
+@table("context", csv="context", shown=SHOWN + "trained on sections|all-MiniLM-L6-v2, 512")
 def context(read: Read) -> str:
     rows = rows_of(read, "context")
     everywhere = [row for row in rows if is_everywhere(row, rows)]
@@ -66,7 +68,7 @@ def range_title(row: dict) -> str:
     return f"{text} ({row['queries']})"
 
 
-@table("context by distance", csv="context", shown="pieces with (names|headings)|one pass")
+@table("context by distance", csv="context", shown=SHOWN + "(passages|in one pass|sentences), one pass")
 def context_by_distance(read: Read) -> str:
     """Queries with names, by how much text is between the passage that names the subject and theirs."""
     rows = rows_of(read, "context")
