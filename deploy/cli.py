@@ -46,6 +46,8 @@ COMMANDS = {
 }
 # Commands that load checkpoints in this process, so that users may bring files with mixers.
 WITH_MIXERS = {"app", "bundle", "check", "convert", "export", "upload", "verify"}
+# The extra with what a command imports, where it has another name.
+EXTRAS = dict.fromkeys(("bundle", "check", "upload"), "embeddings") | dict.fromkeys(("convert", "verify"), "vision")
 
 
 # Errors of what was given, which are told without a traceback; ImportError if a package such as Pillow is missing.
@@ -68,11 +70,17 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # what the encoding of an output lacks ends no command
+    name = "".join(arguments[:1])
     try:
         with ended_in_order():
             return run_command(arguments)
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get(name, name)
+        advice = f"In a clone of the repository, pip install '.[{extra}]' installs what this command needs."
+        print(f"lion {name}: {error}. {advice}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
-        print(f"{' '.join(['lion', *arguments[:1]])}: interrupted.", file=sys.stderr)
+        print(f"lion {name}: interrupted.", file=sys.stderr)
         return 130
 
 
@@ -137,6 +145,8 @@ def run_command(arguments: list[str]) -> int:
     except BrokenPipeError:  # what reads the output has ended, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except ModuleNotFoundError:
+        raise  # `main` names the extra
     except EXPECTED as error:
         if isinstance(error, RuntimeError) and "mismatched" not in str(error):  # of weights and their configuration
             raise

@@ -2,6 +2,7 @@
 """The command `lion`: its commands and version, and what it says of a checkpoint that is not there."""
 
 import importlib
+import importlib.metadata
 import os
 import re
 import signal
@@ -47,6 +48,17 @@ def test_options_may_stand_between_words(monkeypatch):
     monkeypatch.setattr(search, "run", given.append)
     assert main(["search", "notes", "--top", "3", "a", "query"]) == 0
     assert given[0].words == ["notes", "a", "query"] and given[0].top == 3
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_missing_package_names_the_extra(name, monkeypatch, capsys):
+    def missing(*_):
+        raise ModuleNotFoundError("No module named 'lxml'")
+
+    monkeypatch.setattr("deploy_lion.cli.import_module", missing)
+    assert main([name, "notes"]) == 1
+    advice = re.fullmatch(rf"lion {name}: No module named 'lxml'. .*'\.\[(\w+)\]'.*\n", capsys.readouterr().err)
+    assert advice[1] in importlib.metadata.metadata("lion-transformers").get_all("Provides-Extra")
 
 
 def test_every_command_has_a_module():
