@@ -43,7 +43,7 @@ from bench_length import MODELS as OF_LENGTH
 from bench_length import WINDOW, quiet
 from datasets import Dataset, DatasetDict, load_from_disk
 from measure import append_rows, digest, forget_peak_memory, in_new_process, peak_memory, torch_threads
-from report import run_of, write_pages
+from report import begin_run, run_of, write_pages
 from reports.bindings import ALL, NAME_ALONE
 from retrieval_lion.documents import files_of_package, read_text
 from run_token_classification import encode_words
@@ -418,6 +418,7 @@ def guess(bindings: Bindings, cache_dir: Path) -> list[dict]:
 def main(args: list[str] | None = None) -> None:
     args = comparison_arguments(args, __doc__, SCALES, READERS)
     path = args.output_dir / "bindings.csv"
+    begin_run(args)
     with torch_threads(args.threads):
         for task in args.tasks:
             bindings = SCALES[args.scale][task].trained_for(args.steps, args.times)

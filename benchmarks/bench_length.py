@@ -23,7 +23,7 @@ from pathlib import Path
 
 import torch
 from measure import append_rows, torch_threads
-from report import run_of, write_pages
+from report import begin_run, run_of, write_pages
 from tasks.generated import TASKS, load_task
 from trainings import (
     AS_RECOMMENDED,
@@ -205,6 +205,7 @@ def test(
 def main(args: list[str] | None = None) -> None:
     args = comparison_arguments(args, __doc__, SCALES, MODELS)
     path = args.output_dir / "length.csv"
+    begin_run(args)
     with torch_threads(args.threads):
         for task in args.tasks:
             length = SCALES[args.scale][task].trained_for(args.steps, args.times)

@@ -21,7 +21,7 @@ from dataclasses import fields, replace
 from itertools import product
 
 from measure import append_rows, torch_threads
-from report import run_of, write_pages
+from report import begin_run, run_of, write_pages
 from trainings import (
     METRICS,
     MODELS,
@@ -117,7 +117,10 @@ def main(args: list[str] | None = None) -> None:
     )
     first = argparse.ArgumentParser(add_help=False)
     first.add_argument("--mixers", nargs="+", default=[])
-    own = add_mixers(first.parse_known_args(parser.with_config(args))[0].mixers)
+    try:
+        own = add_mixers(first.parse_known_args(parser.with_config(args))[0].mixers)
+    except ValueError as error:
+        parser.error(str(error))
     parser.add_argument("--models", nargs="+", choices=[*TEXT_MODELS, *own], default=["softmax (rotary)", "LION"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument(
@@ -133,6 +136,7 @@ def main(args: list[str] | None = None) -> None:
     args = parser.parse_args(args)
     if args.quick:
         args.scale, args.seeds = "quick", args.seeds[:1]
+    begin_run(args)
     with torch_threads(args.threads):
         for task in chosen_tasks(parser, args, SCALES):
             data = load_data(task, SCALES[args.scale][task], args.cache_dir)

@@ -20,15 +20,16 @@ from dataclasses import replace
 
 import bench_recall
 import torch
-from measure import append_rows, interleaved, read_rows, summary, torch_threads
+from measure import add_column, append_rows, interleaved, read_rows, summary, torch_threads
 from peers.trials import AS_PUBLISHED, CONTESTANTS, SEARCH_SEED, SEEDS, trials_of
-from report import run_of, write_pages
+from report import begin_run, run_of, write_pages
 from reports.search import STAGES, best_trial
 from trainings import (
     AS_RECOMMENDED,
     METRICS,
     Data,
     Experiment,
+    check_comparable,
     chosen_tasks,
     last_layer_full,
     load_data,
@@ -47,6 +48,7 @@ CHANGES = {
     "LION, one key head": {"num_key_heads": 1},
     "LION-Delta, two key heads": {"num_key_heads": 2},
 } | AS_PUBLISHED
+SAME_STEPS = ("trial", STAGES[0], "one change")  # stages whose rows stand beside each other
 OF_TRAININGS = ("rate", "fan_in", "norm_type")  # in trials, no fields of `LionConfig`
 
 
@@ -114,12 +116,12 @@ class Search:
         Add a training to the table unless it is there.
 
         Raises:
-            ValueError: if it is there with another setting, other sizes, steps or data.
+            ValueError: if it is there with another setting, other sizes, steps or data, or other contestants are.
         """
         model, experiment = self.make(contestant, number)
         experiment = replace(experiment, steps=steps or experiment.steps)
         case = self.about | {"contestant": contestant, "stage": stage, "trial": number, "seed": seed}
-        what = {"setting": json.dumps(self.trials(contestant)[number]), "settings": experiment.settings(model)}
+        what = {"setting": json.dumps(self.all_trials(contestant)[number]), "settings": experiment.settings(model)}
         if found := read_rows(self.path, **case):
             if found[-1]["setting"] == what["setting"] and same_settings(found[-1]["settings"], what["settings"]):
                 return
@@ -127,11 +129,17 @@ class Search:
                 f"{self.path} has another training for {case} ({found[-1]['setting']}, {found[-1]['settings']}): give "
                 "another --output_dir."
             )
+        if stage in SAME_STEPS:
+            rows = [row for row in read_rows(self.path, **self.about) if row["stage"] in SAME_STEPS]
+            check_comparable(self.path, rows, what["settings"])
         print(f"{self.task}, {contestant}, {stage}, trial {number} {what['setting']}, seed {seed}", flush=True)
         begin = time.process_time()
         row = self.fit(case, model, experiment)
         row |= {"steps": experiment.steps, "train_cpu_seconds": time.process_time() - begin}
-        append_rows(self.path, [case | {"setting": what["setting"]} | row | {"settings": what["settings"]}])
+        row = case | {"setting": what["setting"]} | row | {"settings": what["settings"]}
+        for column in row:  # which a table of an earlier version may lack
+            add_column(self.path, column)
+        append_rows(self.path, [row])
         scores = {name: round(row[name], 3) for name in self.metrics if row.get(name) is not None}
         print(f"    {scores} in {row['train_cpu_seconds']:.0f} s of CPU time", flush=True)
 
@@ -194,7 +202,7 @@ class Search:
 
 def other_seed(text: str) -> int:
     if not text.isdecimal() or int(text) == SEARCH_SEED:
-        raise argparse.ArgumentTypeError(f"{text!r} is no seed from 0 on but {SEARCH_SEED}, with which trials choose")
+        raise argparse.ArgumentTypeError(f"{text!r}: give seeds from 1 on, since trials choose with {SEARCH_SEED}")
     return int(text)
 
 
@@ -220,6 +228,7 @@ def main(args: list[str] | None = None) -> None:
     args = parser.parse_args(args)
     if args.quick:
         args.scale, args.repeats = "quick", 2
+    begin_run(args)
     for task in chosen_tasks(parser, args, SCALES):
         experiment = SCALES[args.scale][task]
         search = Search(task, experiment, load_data(task, experiment, args.cache_dir), args)

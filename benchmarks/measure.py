@@ -10,6 +10,7 @@ import hashlib
 import io
 import math
 import platform
+import re
 import resource
 import statistics
 import time
@@ -202,15 +203,18 @@ def about_gpu() -> str:
 
 
 def machine() -> dict[str, str | int]:
-    """CPU and versions: the last columns of every row."""
+    """CPU, GPU if there is one, and versions: the last columns of every row."""
     cpu = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         names = [line.split(":")[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
         cpu = names[0] if names else cpu
+    capability = torch.backends.cpu.get_cpu_capability()
+    if torch.cuda.is_available():
+        capability += f", {torch.cuda.get_device_name()}"
     return {
         "cpu": cpu,
-        "capability": torch.backends.cpu.get_cpu_capability(),
+        "capability": capability,
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -230,8 +234,10 @@ def append_rows(path: Path, rows: list[dict]) -> None:
     with path.open("a+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed, and so written
         file.seek(0)
-        complete = complete_lines(file.read())
-        file.truncate(len(complete.encode()))
+        content = file.read()
+        complete = complete_lines(content)
+        file.truncate(min(len(complete.encode()), len(content)))
+        file.write(complete.encode()[len(content) :])
         rows = [row | machine() | {"day": date.today().isoformat()} for row in rows]
         columns = next(csv.reader(complete.splitlines()), list(rows[0]))
         text = io.StringIO()
@@ -244,7 +250,11 @@ def append_rows(path: Path, rows: list[dict]) -> None:
 
 
 def complete_lines(content: bytes) -> str:
-    return content[: content.rfind(b"\n") + 1].decode()
+    """Without a last line that a killed process has not finished; a whole one, which ends with a day, gets its end."""
+    last = content.rpartition(b"\n")[2]
+    if re.fullmatch(rb".+,\d{4}-\d\d-\d\d", last):
+        return f"{content.decode()}\n"
+    return content[: len(content) - len(last)].decode()
 
 
 def read_rows(path: Path, **values) -> list[dict]:

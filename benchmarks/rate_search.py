@@ -11,13 +11,17 @@ chosen for it, with the same three seeds; and so do LION-LIT, LION-D and LION-S 
 
 import argparse
 import shlex
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from statistics import fmean
 
 from bench_search import STAGES, Search, search_arguments
 from measure import RESULTS, is_ours, read_rows, torch_threads
 from peers.trials import AS_PUBLISHED, SEEDS
+from report import begin_run
 from reports.real import LONGER, base_of, has_same_time
 from trainings import MODELS, Experiment, add_mixers, count, last_layer_full, make_config
 
@@ -112,6 +116,7 @@ class RateSearch(Search):
         is_change = case["stage"] == ONE_CHANGE
         options = f"--contestants {base_of(case['contestant']) if is_change else case['contestant']!r}"
         options += f" --stages {case['stage']!r}" * (case["stage"] in OTHER_STAGES)
+        options += f" --stages {shlex.join(STAGES)}" * (case["stage"] == STAGES[1])
         options += f" --steps {self.args.steps}" if self.args.steps else ""
         options += f" --trials {self.args.trials}" if self.args.trials else ""
         options += f" --seeds {shlex.join(map(str, self.args.seeds))}" * (tuple(self.args.seeds) != SEEDS)
@@ -175,37 +180,53 @@ def chosen_contestants(parser: argparse.ArgumentParser, args: argparse.Namespace
     """
     if args.quick:
         args.scale, args.repeats = "quick", 2
-    own = add_mixers(args.mixers)
+    try:
+        own = add_mixers(args.mixers)
+    except ValueError as error:
+        parser.error(str(error))
     if unknown := {*(args.contestants or ())} - {*known, *own}:
         parser.error(f"there is no contestant {' and no '.join(sorted(unknown))}: {', '.join([*known, *own])}")
     return list(dict.fromkeys([*(args.contestants or known), *own]))
 
 
 def what_comes(search: RateSearch, contestants: list[str]) -> str:
-    """How many trainings with equal steps are not in the table yet, and how long those of the repository took."""
+    """
+    How many trainings are not in the table yet, and the minutes of CPU time that those of the repository say: of the
+    same model, or for one of your own the mean of all.
+    """
     args, missing = search.args, {}
-    for name in contestants:
+    for name in contestants if STAGES[0] in args.stages else ():
         rows = read_rows(search.path, **search.about, contestant=name)
         is_there = {(row["stage"], row["trial" if row["stage"] == "trial" else "seed"]) for row in rows}
         asked = {("trial", number) for number in search.trials_to_train(name)}
         missing[name] = len((asked | {(STAGES[0], seed) for seed in args.seeds}) - is_there)
     text = ", ".join(f"{count} of {name}" for name, count in missing.items() if count) or "none"
+    counts = [*missing.items()]
+    if STAGES[1] in args.stages:
+        rows = read_rows(search.path, **search.about, stage=STAGES[1])
+        is_there = {(row["contestant"], row["seed"]) for row in rows}
+        further = len({*product(contestants, args.seeds)} - is_there)
+        text += f", and up to {further} with equal time"
+        counts.append((search.time_of, further))
+    minutes, steps = defaultdict(list), search.experiment.steps
     known = read_rows(RESULTS / f"{search.table}.csv", **search.about, stage=STAGES[0])
-    steps, same = search.experiment.steps, [row for row in known if row["steps"] == search.experiment.steps]
-    if minutes := [row["train_cpu_seconds"] / 60 for row in same]:
-        text += f"; trainings of the repository's models took {min(minutes):.1f} to {max(minutes):.1f} minutes"
-        text += " of CPU time for so many steps"
-    elif minutes := [row["train_cpu_seconds"] / 60 / row["steps"] * steps for row in known]:
-        text += f"; each takes at least {min(minutes):.1f} minutes of CPU time, as trainings of the repository's "
-        text += f"models with other steps say: an evaluation takes as long after {steps:,} steps"
-    return f"{search.task}: trainings to come with equal steps: {text}."
+    same = [row for row in known if row["steps"] == steps]
+    for row in same or known:
+        minutes[row["contestant"]].append(row["train_cpu_seconds"] / 60 / row["steps"] * steps)
+    if minutes and any(count for _, count in counts):
+        of_all = [x for of_model in minutes.values() for x in of_model]
+        total = sum(count * fmean(minutes.get(name, of_all)) for name, count in counts)
+        bound = "" if same else "at least "
+        text += f"; {bound}some {total:.1f} minutes of CPU time, as trainings of the repository say"
+        text += "" if same else f" of other steps: an evaluation takes as long after {steps:,}"
+    return f"{search.task}: trainings to come: {text}."
 
 
 def run_search(search: RateSearch, contestants: list[str], args: argparse.Namespace) -> None:
     """All stages of a task that were asked for, then the times of steps."""
+    begin_run(args)
     search.check_parameters(contestants)
-    if "equal steps" in args.stages:
-        print(what_comes(search, contestants), flush=True)
+    print(what_comes(search, contestants), flush=True)
     with torch_threads(args.threads):
         for contestant in contestants if "equal steps" in args.stages else ():
             search.equal_steps(contestant)

@@ -95,19 +95,32 @@ def reader(results_dir: Path, scale: str = "cpu") -> Read:
     return read
 
 
-def write_latex(results_dir: Path, texts: dict[str, str]) -> None:
+def write_latex(results_dir: Path, texts: dict[str, str], scale: str) -> None:
     """`latex/NAME.tex` for each table that was made."""
     folder = results_dir / "latex"
     folder.mkdir(exist_ok=True)
     for name, text in texts.items():
         if "|" in text:
+            text += f"\n\n{QUICK}" * (scale == "quick")
             (folder / f"{name.replace(' ', '_')}.tex").write_text(latex_tables(text), encoding="utf-8")
 
 
 def run_of(args: argparse.Namespace) -> dict:
-    """A run for the manifest: its command line, and the digests of the mixers and the configuration that it reads."""
+    """
+    A run for the manifest: its command line, all options, and the digests of the mixers and the configuration that it
+    reads.
+    """
     files = [*getattr(args, "mixers", ()), *filter(None, [args.config])]
-    return {"command": args.command, "files": {str(x): sha256(Path(x)) for x in files}}
+    options = {name: value for name, value in vars(args).items() if name not in ("command", "config", "mixers")}
+    run = {"command": args.command, "options": options, "files": {str(x): sha256(Path(x)) for x in files}}
+    return json.loads(json.dumps(run, default=str))
+
+
+def begin_run(args: argparse.Namespace) -> None:
+    """Write the manifest of a folder of one's own before a run, which may be stopped, leaves rows there."""
+    if not is_ours(args.output_dir):
+        args.output_dir.mkdir(parents=True, exist_ok=True)
+        write_manifest(args.output_dir, run_of(args))
 
 
 def data_of(name: str, rows: list[dict]) -> list[str]:
@@ -139,11 +152,18 @@ def manifest(results_dir: Path, run: dict | None = None) -> dict:
         about |= {"data": data_of(path.stem, rows), "rows": len(rows), "sha256": sha256(path)}
         files[path.name] = about
     commit = {"reported_at_commit": git("rev-parse", "HEAD") or None}
-    commit["has_changes"] = bool(git("status", "--porcelain"))
+    commit["has_changes"] = bool(git("status", "--porcelain", "--untracked-files=no"))
     before = results_dir / "manifest.json"
     runs = json.loads(before.read_text(encoding="utf-8")).get("runs", []) if before.exists() else []
     runs += [x for x in [run and run | commit] if x and x not in runs]
     return commit | {"written_on": machine(), "runs": runs, "files": files}
+
+
+def write_manifest(results_dir: Path, run: dict | None = None) -> None:
+    """Write manifest.json, whole or not at all."""
+    about, path = json.dumps(manifest(results_dir, run), indent=2, ensure_ascii=False), results_dir / "manifest.json"
+    path.with_suffix(".new").write_text(f"{about}\n", encoding="utf-8")
+    path.with_suffix(".new").replace(path)
 
 
 def write_pages(results_dir: Path, scale: str = "cpu", run: dict | None = None) -> list[Path]:
@@ -166,9 +186,8 @@ def write_pages(results_dir: Path, scale: str = "cpu", run: dict | None = None) 
     texts = {name: table.make(read) for name, table in TABLES.items() if ours or table.is_measured}
     texts = {name: TABLES[name].on_page(text) if ours else text for name, text in texts.items()}
     if not ours:
-        write_latex(results_dir, texts)
-        about = json.dumps(manifest(results_dir, run), indent=2, ensure_ascii=False)
-        (results_dir / "manifest.json").write_text(f"{about}\n", encoding="utf-8")
+        write_latex(results_dir, texts, scale)
+        write_manifest(results_dir, run)
     written = []
     for source in PAGES:
         page, path = source.read_text(encoding="utf-8"), source if ours else results_dir / source.name

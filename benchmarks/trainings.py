@@ -27,8 +27,10 @@ from peers.mamba import MAMBA_PEERS, BidirectionalMamba
 from tasks.generated import NO_LABEL, PAD_ID, TASKS, load_task
 from training_lion.scripts.training import accuracy
 from transformers import Trainer, TrainingArguments, set_seed
+from transformers.integrations import get_available_reporting_integrations
 
 from configuration_lion import LionConfig, published_fields
+from configuration_lion.registry import FEATURE_MAPS, MIXERS
 from modeling_lion import LionForMaskedLM, LionForTokenClassification
 from modeling_lion.mixers.import_mixers import import_mixers
 
@@ -63,6 +65,7 @@ MODELS = {
     "Vim": {"mixer_type": "selective"},
 }
 OWN_MIXERS: dict[str, str] = {}  # for models of `--mixers`, the first digits of the SHA-256 of their files
+OWN_FILES: dict[Path, list[str]] = {}  # the models of each file of `--mixers`
 # What peers have in common with LION as recommended, which the models above do not have.
 AS_RECOMMENDED = {"use_gated_mlp": RECOMMENDED["use_gated_mlp"]}
 READ = ("input_ids", "token_type_ids", "attention_mask", "label", "labels", "special_tokens_mask")  # columns of data
@@ -110,12 +113,13 @@ class Experiment:
 
     def settings(self, model: str = "") -> str:
         """
-        All of it but fields of the configuration that a variant replaces, in one cell of a table, and the file of a
-        model of `--mixers`.
+        All of it but fields of the configuration that a variant replaces, in one cell of a table, with the file of a
+        model of `--mixers`, and the GPU, on which trainings compute in bfloat16.
         """
         training = {name: getattr(self, name) for name in ("steps", "batch_size", "learning_rate", "examples")}
         training |= {"longer": self.longer} if self.longer else {}
         training |= {"mixer": OWN_MIXERS[model]} if model in OWN_MIXERS else {}
+        training |= {"gpu": torch.cuda.get_device_name().replace(" ", "_")} if torch.cuda.is_available() else {}
         return " ".join(f"{name}={value}" for name, value in {**self.task, **self.config, **training}.items())
 
 
@@ -189,13 +193,28 @@ def pad_with_labels(rows: list[dict]) -> dict[str, torch.Tensor]:
 def add_mixers(files: Iterable[str]) -> list[str]:
     """
     `import_mixers`: the names of the mixers are models from then on.
+
+    Raises:
+        ValueError: if a file registers none, one of another file, or one whose name a model or a table cannot have.
     """
     added = []
-    for file in files:
-        names = import_mixers([file])
-        MODELS.update({name: {"mixer_type": name} for name in names})
-        OWN_MIXERS.update(dict.fromkeys(names, hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12]))
-        added += names
+    for path in (Path(file).resolve() for file in files):
+        if path not in OWN_FILES:
+            before, features = {**MIXERS}, {**FEATURE_MAPS}
+            names = import_mixers([path])
+            if replaced := [name for name, mixer in before.items() if MIXERS[name] is not mixer]:
+                raise ValueError(f"--mixers {path} replaces the mixer {replaced[0]!r}: give yours another `name`.")
+            if not names and features == FEATURE_MAPS:
+                raise ValueError(f"--mixers {path} registers no mixer: decorate its class with @register_mixer.")
+            for name in names:
+                if name in MODELS:
+                    raise ValueError(f"--mixers {path}: a row is called {name!r}: give the mixer another `name`.")
+                if wrong := re.search(r"[|,\n]", name):
+                    raise ValueError(f"--mixers {path}: tables do not take {wrong[0]!r} in the `name` {name!r}.")
+            OWN_FILES[path] = names
+            MODELS.update({name: {"mixer_type": name} for name in names})
+            OWN_MIXERS.update(dict.fromkeys(names, hashlib.sha256(path.read_bytes()).hexdigest()[:12]))
+        added += OWN_FILES[path]
     return added
 
 
@@ -353,6 +372,9 @@ def reporting(args: argparse.Namespace, *case: object) -> dict:
     """
     if args.report_to == "none":
         return {}
+    wandb = sys.modules.get("wandb")
+    if wandb is not None and wandb.run is not None:
+        wandb.finish()  # the run of the training before, into which transformers would go on writing
     name = "-".join(map(str, case)).replace(" ", "_")
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(args.output_dir / "runs" / name)
     return {"report_to": args.report_to, "run_name": name, "logging_strategy": "steps", "logging_steps": 0.02}
@@ -383,6 +405,8 @@ class TrainingParser(argparse.ArgumentParser):
 
     def parse_args(self, args=None, namespace=None):
         parsed = super().parse_args(self.with_config(args, is_whole=True), namespace)
+        if parsed.output_dir.exists() and not parsed.output_dir.is_dir():
+            self.error(f"--output_dir {parsed.output_dir} is a file: name a folder.")
         parsed.command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *self.command_line(args)])
         if parsed.cache_dir is None:
             parsed.cache_dir = CACHE_DIR if is_ours(parsed.output_dir) else parsed.output_dir / "cache"
@@ -443,9 +467,18 @@ def training_arguments(description: str, scales: dict[str, dict[str, object]]) -
     parser.add_argument("--cache_dir", type=Path, help="prepared data; not given: `cache` in a folder of your own")
     parser.add_argument("--steps", type=positive, help="steps of every training; not given: those of the scale")
     parser.add_argument("--threads", type=int, help="CPU threads; not given: as torch decides")
-    parser.add_argument("--report_to", default="none", help="of the Trainer: tensorboard, wandb; not given: nowhere")
+    parser.add_argument(
+        "--report_to", type=reporter, default="none", help="of the Trainer: tensorboard, wandb; not given: nowhere"
+    )
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML or JSON with options, which others override")
     return parser
+
+
+def reporter(text: str) -> str:
+    installed = get_available_reporting_integrations()
+    if text not in ("none", *installed):
+        raise argparse.ArgumentTypeError(f"{text!r} is not installed, or unknown: none, {', '.join(installed)}")
+    return text
 
 
 def positive(text: str) -> int:
@@ -482,9 +515,26 @@ def same_settings(found: str, settings: str) -> bool:
     return found == settings or found == re.sub(r"\bdata=\w+ ", "", settings)
 
 
+def check_comparable(path: Path, rows: list[dict], settings: str) -> None:
+    """
+    Raises:
+        ValueError: if rows of the same table have other sizes, steps or batches, so that their scores cannot stand
+            beside those of these `settings`.
+    """
+    of_all = lambda text: re.sub(r"\b(learning_rate|mixer|data)=\S+\s?", "", text).strip()
+    if others := [row["settings"] for row in rows if of_all(row["settings"]) != of_all(settings)]:
+        raise ValueError(
+            f"{path} has trainings that are not comparable ({others[0]}) with these ({settings}): give another "
+            "--output_dir."
+        )
+
+
 def is_measured(path: Path, case: dict, settings: str) -> bool:
-    """Whether a table has rows of a case. Raises a ValueError if they are of other `settings`."""
+    """Whether a table has rows of a case. Raises a ValueError if they, or those of others, are of other `settings`."""
     found = read_rows(path, **case)
     if found and not same_settings(found[-1]["settings"], settings):
         raise ValueError(f"{path} is of another experiment ({found[-1]['settings']}): give another --output_dir.")
+    if case["seed"] is not None:  # but a training
+        of_all = {name: value for name, value in case.items() if name not in ("model", "seed")}
+        check_comparable(path, [row for row in read_rows(path, **of_all) if row["seed"] is not None], settings)
     return bool(found)

@@ -44,15 +44,20 @@ def score_cell(scores: Iterable[float | None]) -> str:
     return ", ".join(f"{x:.1f}" for x in sorted(scores)) if is_wide(scores) else mean_std(scores, 1)
 
 
-def about_cells(cells: Iterable[Iterable[float | None]]) -> str:
-    """A note on a table of `score_cell`, from the scores of each cell: a sentence without its full stop."""
-    cells = [numbers(scores) for scores in cells]
-    text, counts = "One seed", set(map(len, cells))
+def about_means(cells: Iterable[Iterable[float | None]]) -> str:
+    """A note on a table of `mean_std`, from the scores of each cell: a sentence without its full stop."""
+    text, counts = "One seed", {len(numbers(scores)) for scores in cells}
     if several := sorted(counts - {0, 1}):
         low, high = several[0], several[-1]
         text = f"Mean ± standard deviation of {low if low == high else f'{low} to {high}'} seeds"
         text += ", or one seed" * (1 in counts)
-    return text + f"; each seed where the deviation is above {WIDE} points" * any(map(is_wide, cells))
+    return text
+
+
+def about_cells(cells: Iterable[Iterable[float | None]]) -> str:
+    """A note on a table of `score_cell`, as `about_means`."""
+    cells = [numbers(scores) for scores in cells]
+    return about_means(cells) + f"; each seed where the deviation is above {WIDE} points" * any(map(is_wide, cells))
 
 
 def duration(seconds: float) -> str:

@@ -1,7 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """The table of `bench_lra.py`: tasks after the Long Range Arena, in small."""
 
-from reports.real import by_stage, marks_of, score_tables, step_ratios
+from reports.paired import about_trials
+from reports.real import by_stage, marks_of, score_tables, step_ratios, with_same_time
 from reports.registry import Read, table
 
 
@@ -18,8 +19,10 @@ TASKS = {
 @table("lra", csv=("lra", "lra_speed"))
 def lra(read: Read) -> str:
     rows = read("lra")
-    scores, ratios = by_stage(rows, TASKS, "test_accuracy"), step_ratios(read("lra_speed"), TASKS)
+    ratios = step_ratios(read("lra_speed"), TASKS)
+    scores = with_same_time(by_stage(rows, TASKS, "test_accuracy"), ratios)
     chances = {TASKS[row["task"]]: row["chance"] for row in rows if row["task"] in TASKS}
-    text = score_tables(scores, ratios, marks_of(rows, TASKS), REFERENCE, [], {}, REFERENCE)
+    marks, trials = marks_of(rows, TASKS), about_trials(rows, TASKS)
+    text = score_tables(scores, ratios, marks, trials, REFERENCE, [], {}, REFERENCE)
     told = ", ".join(f"{x.split(', ')[0]} {100 * chances[x]:.1f} %" for x in TASKS.values() if x in chances)
     return f"{text}\n\nThe most frequent answer alone: {told}." if text else ""

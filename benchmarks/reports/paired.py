@@ -8,7 +8,7 @@ import json
 import statistics
 from collections import defaultdict
 
-from reports.cells import mean_std
+from reports.cells import about_means, mean_std
 
 
 # The score of each seed, by model.
@@ -19,7 +19,8 @@ ABOUT = (
     "the error of the test set, which all models share, is not in it)."
 )
 ABOUT_MISSING = "No difference or interval is told where {} has no trainings, from which it would be told: {}."
-ABOUT_COUNTS = "n: seeds of a model, where {} has another number of them."
+ABOUT_COUNTS = "n: seeds of a model, where others have another number of them."
+ABOUT_DIVERGED = "A training without a score (NaN) is in no mean."
 ABOUT_EDGES = "↑ and ↓: the chosen learning rate is the highest or the lowest that was tried."
 
 
@@ -42,15 +43,22 @@ def differ(scores: dict[int, float], reference: dict[int, float]) -> bool:
     return found is not None and found[1] * found[2] > 0
 
 
-def has_own_count(name: str, scores: Scores, reference: str) -> bool:
-    """Whether a model has another number of seeds than the reference."""
-    return len(scores[name]) != len(scores.get(reference, scores[name]))
+def usual_count(scores: Scores, reference: str) -> int:
+    """The number of seeds of the reference; without it, that of most models."""
+    return len(scores[reference]) if reference in scores else statistics.mode(map(len, scores.values()))
+
+
+def diverged(scores: dict[int, float]) -> int:
+    """The number of trainings without a score."""
+    return sum(x != x for x in scores.values())
 
 
 def cell(name: str, scores: Scores, reference: str, mark: str = "") -> str:
     """Mean ± deviation of a model and a mark, then the difference from the reference, of which none has its own."""
+    count = len(scores[name])
     text = mean_std(scores[name].values(), 1)
-    text += f" (n = {len(scores[name])})" * has_own_count(name, scores, reference) + mark
+    text += f" (n = {count})" * (count != usual_count(scores, reference))
+    text += f" ({diverged(scores[name])} of {count} NaN)" * bool(diverged(scores[name])) + mark
     found = difference(scores[name], scores.get(reference, {})) if name != reference else None
     if found is None:
         return text
@@ -76,8 +84,30 @@ def edges(rows: list[dict]) -> dict[tuple[str, str], str]:
     return found
 
 
+def reference_of(columns: list[Scores], usual: str) -> str:
+    """The model from which differences are told: the usual one, or where no column has it, the first one."""
+    names = dict.fromkeys(name for scores in columns for name in scores)
+    return usual if usual in names or not names else next(iter(names))
+
+
+def about_trials(rows: list[dict], titles: dict[str, str]) -> str:
+    """Say how many trials each model had, by task, where they had not as many; "" if they had everywhere."""
+    counts, found = defaultdict(lambda: defaultdict(set)), []
+    for row in rows:
+        if row["stage"] in ("trial", "equal steps"):
+            counts[row["task"]][row["contestant"]].add(row["trial"])
+    for task, title in titles.items():
+        of_count = defaultdict(list)
+        for name, trials in counts[task].items():
+            of_count[len(trials)].append(name)
+        if len(of_count) > 1:
+            told = "; ".join(f"{', '.join(names)} {count}" for count, names in sorted(of_count.items()))
+            found.append(f"{title.split(', ')[0]}: {told}")
+    return f"Trials to choose from were not as many for all: {'. '.join(found)}." if found else ""
+
+
 def note(columns: dict[str, Scores], reference: str, has_edges: bool) -> str:
-    """Explain the cells, and which have no difference for want of the reference; "" if none needs it."""
+    """Explain the cells, and which have no difference for want of the reference."""
     has_differences = any(
         difference(of_seed, scores.get(reference, {}))
         for scores in columns.values()
@@ -85,9 +115,12 @@ def note(columns: dict[str, Scores], reference: str, has_edges: bool) -> str:
         if name != reference
     )
     alone = without_reference(columns, reference)
-    has_counts = any(has_own_count(name, scores, reference) for scores in columns.values() for name in scores)
-    about = [ABOUT.format(reference)] * has_differences + [alone] * bool(alone)
-    about += [ABOUT_COUNTS.format(reference)] * has_counts + [ABOUT_EDGES] * has_edges
+    cells = [of_seed for scores in columns.values() for of_seed in scores.values()]
+    usual = {title: usual_count(scores, reference) for title, scores in columns.items() if scores}
+    has_counts = any(len(x) != count for title, count in usual.items() for x in columns[title].values())
+    about = [f"{about_means(x.values() for x in cells)}."] + [ABOUT.format(reference)] * has_differences
+    about += [alone] * bool(alone) + [ABOUT_COUNTS] * has_counts
+    about += [ABOUT_DIVERGED] * any(map(diverged, cells)) + [ABOUT_EDGES] * has_edges
     return " ".join(about)
 
 

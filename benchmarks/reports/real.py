@@ -8,7 +8,7 @@ from itertools import combinations
 
 from reports.cells import about_cells, footnote, in_order, markdown_table, of_last_choice, panel, score_cell
 from reports.names import PUBLISHED_LIONS, colors_of
-from reports.paired import Scores, cell, differ, edges, note, without_reference
+from reports.paired import Scores, about_trials, cell, differ, edges, note, reference_of, without_reference
 from reports.registry import Read, picture, table
 from reports.search import STAGES
 
@@ -56,6 +56,7 @@ def score_tables(
     columns: dict[str, dict[str, Scores]],
     ratios: dict[str, dict[str, float]],
     marks: dict[str, dict[str, str]],
+    trials: str,
     reference: str,
     published: list[dict],
     of: dict[str, str],
@@ -68,11 +69,13 @@ def score_tables(
         columns: by stage and title the scores.
         ratios: by title the time of a training step ÷ that of the model `timed`, by contestant.
         marks: by title those of `edges`, by contestant.
-        reference: the model from which differences are told.
+        trials: of `about_trials`.
+        reference: the model from which differences are told; the first one, if no column has it.
         published: rows of published.csv.
         of: the titles of published columns that stand beside ours, and for those of scores the first of ours.
     """
     theirs = {row["model"]: row for row in published}
+    reference = reference_of([x for of_stage in columns.values() for x in of_stage.values()], reference)
     tables = []
     for stage, scores in columns.items():
         names = list(dict.fromkeys(name for of_column in scores.values() for name in of_column))
@@ -98,7 +101,8 @@ def score_tables(
             if (order := in_published_order(scores.get(ours, {}), {x: row[title] for x, row in theirs.items()}))
         ]
         about = without_reference(scores, reference)
-        about = about if tables else note(scores, reference, any(any(x.values()) for x in marks.values()))
+        if not tables:
+            about = f"{note(scores, reference, any(any(x.values()) for x in marks.values()))} {trials}".rstrip()
         tables += [f"{STAGE_TITLES[stage]}:", markdown_table(header, list(lines.values())), *[about] * bool(about)]
         if orders:
             tables.append(
@@ -133,6 +137,21 @@ def marks_of(rows: list[dict], titles: dict[str, str]) -> dict[str, dict[str, st
     return found
 
 
+def with_same_time(
+    scores: dict[str, dict[str, Scores]], ratios: dict[str, dict[str, float]], also: str = ""
+) -> dict[str, dict[str, Scores]]:
+    """
+    `by_stage` where models that have no trainings with equal time have those with equal steps, since their steps take
+    as long as the Transformer's, and with `also`, a title, those of this task, from which they start.
+    """
+    for title, of_column in scores.get(STAGES[1], {}).items():
+        both = (ratios.get(without_score(x), {}) for x in (title, also or title))
+        same = set.intersection(*({name for name, ratio in of.items() if has_same_time(ratio)} for of in both))
+        steps = scores.get(STAGES[0], {}).get(title, {})
+        scores[STAGES[1]][title] = {name: steps[name] for name in steps if name in same} | of_column
+    return scores
+
+
 def step_ratios(speed: list[dict], titles: dict[str, str]) -> dict[str, dict[str, float]]:
     of = {title: {row["contestant"]: row["ratio"] for row in speed if row["task"] == x} for x, title in titles.items()}
     return {without_score(title): found for title, found in of.items() if found}
@@ -145,11 +164,13 @@ def without_score(title: str) -> str:
 @table("real images", csv=("real_images", "real_images_speed"), shown=r"^\| (?!LION-[DS]♮)")
 def real_images(read: Read) -> str:
     rows, speed = read("real_images"), read("real_images_speed")
-    scores = by_stage(rows, IMAGES, "test_accuracy")
+    ratios = step_ratios(speed, IMAGES)
+    scores = with_same_time(by_stage(rows, IMAGES, "test_accuracy"), ratios)
     of = {"ImageNet top-1, base size, %": next(iter(next(iter(scores.values()), {})), "")}
     times = {"training time ÷ softmax, images": ""}
     marks, reference = marks_of(rows, IMAGES), REFERENCES["real_images"]
-    return score_tables(scores, step_ratios(speed, IMAGES), marks, reference, read("published"), of | times)
+    trials = about_trials(rows, IMAGES)
+    return score_tables(scores, ratios, marks, trials, reference, read("published"), of | times)
 
 
 @table("real text", csv=("real_text", "real_text_speed"))
@@ -160,15 +181,10 @@ def real_text(read: Read) -> str:
         "GLUE, large": TEXTS["section"],
         "training time ÷ softmax, masked LM": "",
     }
-    scores = by_stage(rows, TEXTS, "test_score")
     ratios = step_ratios(speed, TEXTS)
-    for title, of_column in scores.get("equal time", {}).items():
-        both = (ratios.get(without_score(x), {}) for x in (title, TEXTS["mlm"]))  # each starts from a language model
-        steps_take = [{name for name, ratio in of.items() if has_same_time(ratio)} for of in both]
-        same = set.intersection(*steps_take)
-        steps = scores["equal steps"].get(title, {})
-        scores["equal time"][title] = {name: steps[name] for name in steps if name in same} | of_column
-    return score_tables(scores, ratios, marks_of(rows, TEXTS), REFERENCES["real_text"], read("published"), of)
+    scores = with_same_time(by_stage(rows, TEXTS, "test_score"), ratios, TEXTS["mlm"])
+    marks, trials = marks_of(rows, TEXTS), about_trials(rows, TEXTS)
+    return score_tables(scores, ratios, marks, trials, REFERENCES["real_text"], read("published"), of)
 
 
 def all_scores(read: Read, stage: str) -> dict[str, Scores]:

@@ -28,7 +28,7 @@ class HalfMixer(LinearMixer):
 def forget_mixers():
     """A function that makes mixers unknown again which were added since."""
     trainings = importlib.import_module("trainings")
-    tables = (MIXERS, trainings.MODELS, trainings.OWN_MIXERS)
+    tables = (MIXERS, trainings.MODELS, trainings.OWN_MIXERS, trainings.OWN_FILES)
     before, path = [dict(table) for table in tables], [*sys.path]
 
     def forget() -> None:

@@ -92,7 +92,7 @@ def test_a_kernel_that_is_wrong_on_a_cpu_ends_the_run(bench, monkeypatch):
 
 def test_models_beside_their_softmax_peers(bench, monkeypatch, tmp_path):
     """Both modalities in turn, so that a deadline leaves some of each, and none after it."""
-    models = importlib.import_module("bench_models")
+    models, trainings = (importlib.import_module(name) for name in ("bench_models", "trainings"))
     seconds = {"BERT": 2.0, "ViT": 4.0}
     for attribute, function in {
         "make_model": lambda name, layers, size: torch.nn.Linear(1, 1),
@@ -104,6 +104,7 @@ def test_models_beside_their_softmax_peers(bench, monkeypatch, tmp_path):
     monkeypatch.setattr(torch.nn.Linear, "config", type("Config", (), {"num_hidden_layers": 12}), raising=False)
     monkeypatch.setattr(torch.nn.Linear, "num_parameters", lambda self: 2, raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
     monkeypatch.setattr(torch.compiler, "reset", lambda: None)
     options = ["--device", "cuda", "--modes", "train", "--batch_size", "2", "--output_dir", str(tmp_path)]
     options += ["--text_lengths", "128", "--image_sizes", "224", "--document_lengths"]
@@ -112,6 +113,8 @@ def test_models_beside_their_softmax_peers(bench, monkeypatch, tmp_path):
     models.main(options)
     rows = importlib.import_module("measure").read_rows(tmp_path / "models_gpu.csv")
     ratios = {(row["model"], row["size"]): row["ratio"] for row in rows}
+    assert all(row["capability"].endswith(", a GPU") for row in rows)
+    assert trainings.Experiment({}, {}, 1).settings().endswith("gpu=a_GPU")
     expected = {("BERT", 128): 1, ("ViT", 224): 1, ("ModernBERT", 128): 1.5, ("ModernBERT-base", 128): 1.5}
     expected[("ModernBERT-base, linear", 128)] = 1.5
     expected |= {("BERT, linear", 128): 1.5, ("ViT, linear", 224): 0.75}

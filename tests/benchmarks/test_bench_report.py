@@ -95,13 +95,15 @@ def test_a_killed_process_leaves_whole_rows(measure, tmp_path):
     whole = path.read_bytes()
     last = whole[: whole.rindex(b"\n", 0, -1) + 1]
     header = whole[: whole.index(b"\n") + 1]
+    ends = [n for n, byte in enumerate(whole) if byte == ord("\n")]
     for length in range(len(whole) + 1):
         path.write_bytes(whole[:length])
-        kept = whole[:length].count(b"\n") - 1
-        assert [row["seed"] for row in measure.read_rows(path)] == list(range(max(kept, 0)))
+        # A row is whole without the end of its line, too, as an editor may leave it; titles are not.
+        kept = sum(end <= length for end in ends[1:])
+        assert [row["seed"] for row in measure.read_rows(path)] == list(range(kept))
         measure.append_rows(path, [{"model": "♮", "seed": 2}])
         assert path.read_bytes().startswith(header)
-        assert [row["seed"] for row in measure.read_rows(path)] == [*range(max(kept, 0)), 2]
+        assert [row["seed"] for row in measure.read_rows(path)] == [*range(kept), 2]
     assert path.read_bytes() == whole + whole[len(last) :]
 
 
@@ -195,7 +197,7 @@ def test_own_tables_are_for_papers_and_say_what_they_are_of(report, measure, tmp
     lines = (tmp_path / "latex" / "real_text.tex").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "% Equal steps:" and lines[1].startswith(r"\begin{tabular}{lr") and r"\toprule" in lines
     cells = {line.split(" & ")[0].strip(): line.split(" & ")[1].strip() for line in lines if " & " in line}
-    assert cells[r"R\&D\_mixer"] == "50.0" and cells["LION-D"] == r"55.0 $\pm$ 7.1"
+    assert cells[r"R\&D\_mixer"] == "50.0 (n = 1)" and cells["LION-D"] == r"55.0 $\pm$ 7.1"
     about = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
     digest = hashlib.sha256((tmp_path / "real_text.csv").read_bytes()).hexdigest()
     found = about["files"]["real_text.csv"]
@@ -207,9 +209,15 @@ def test_a_manifest_has_all_runs_and_the_data_of_each_table(report, measure, tmp
     monkeypatch.setattr(report, "PICTURES", {})
     mixer = tmp_path / "own.py"
     mixer.write_text("1", encoding="utf-8")
-    args = argparse.Namespace(command="python benchmarks/bench_lra.py", mixers=[str(mixer)], config=None)
+    args = argparse.Namespace(command="python benchmarks/bench_lra.py", mixers=[str(mixer)], config=None, steps=3)
+    args.output_dir = Path("out")
     run = report.run_of(args)
-    assert run == {"command": args.command, "files": {str(mixer): hashlib.sha256(b"1").hexdigest()}}
+    digest = hashlib.sha256(b"1").hexdigest()
+    assert run == {
+        "command": args.command,
+        "options": {"steps": 3, "output_dir": "out"},
+        "files": {str(mixer): digest},
+    }
     out = tmp_path / "out"
     tables = {"lra": ["length=8 steps=1", "length=8 data=ab steps=1"], "recall": ["length=8 steps=1"]}
     tables |= {"real_images": ["data=cd steps=1", "steps=1"], "length": ["length=8 steps=1"]}
@@ -246,16 +254,35 @@ def test_latex_has_no_sign_that_it_does_not_know(report):
         r"a \& b \{c\} \textasciitilde{} \textasciicircum{} $<$ 1 &",
     ):
         assert cell in text
-    assert "\n\\par{\\footnotesize Behind the semicolon: the difference from softmax, paired" in made["real images"]
+    assert "\n\\par{\\footnotesize Mean $\\pm$ standard deviation of" in made["real images"]
 
 
 def test_a_table_without_the_reference_says_so(report):
     row = {"scale": "cpu", "task": "listops", "stage": "equal steps", "trial": 0, "chance": 0.1, "test_accuracy": 0.5}
     rows = [row | {"contestant": "LION-D", "seed": seed} for seed in (1, 2, 3)]
     make = lambda rows: report.TABLES["lra"].make(lambda name: rows if name == "lra" else [])
+    reference = [x | {"contestant": "softmax (rotary)"} for x in rows]
     told = "is told where softmax (rotary) has no trainings, from which it would be told: ListOps, test %."
-    assert told in make(rows) and r"\par{\footnotesize No difference" in report.latex_tables(make(rows))
-    assert told not in make([*rows, *(x | {"contestant": "softmax (rotary)"} for x in rows)])
+    elsewhere = make([*rows, *(x | {"task": "text"} for x in reference)])
+    assert told in elsewhere and "No difference" in report.latex_tables(elsewhere)
+    assert told not in make([*rows, *reference])
+    # Nowhere: the first model takes its place.
+    others = make([*rows, *(x | {"contestant": "mine", "test_accuracy": 0.6} for x in rows)])
+    assert "difference from LION-D, paired" in others and "| mine | 60.0 ± 0.0; +10.0 [+10.0, +10.0] |" in others
+
+
+@pytest.mark.parametrize("name", ["real images", "lra"])
+def test_models_that_take_the_same_time_are_in_both_tables(report, name):
+    """The reference, too: it has no trainings of its own with equal time."""
+    reference = {"real images": "softmax", "lra": "softmax (rotary)"}[name]
+    task = {"real images": "7x7", "lra": "listops"}[name]
+    row = {"scale": "cpu", "task": task, "trial": 0, "chance": 0.1, "test_accuracy": 0.5, "seed": 1}
+    rows = [row | {"contestant": x, "stage": "equal steps"} for x in (reference, "LION-D", "LION-S")]
+    rows += [row | {"contestant": "LION-D", "stage": "equal time"}]
+    speed = [row | {"contestant": x, "ratio": y} for x, y in ((reference, 1.0), ("LION-D", 2.0), ("LION-S", 1.03))]
+    made = report.TABLES[name].make(lambda x: {"real_images": rows, "lra": rows, "published": []}.get(x, speed))
+    of_time = made.partition("Equal time")[2]
+    assert all(f"| {x} |" in of_time for x in (reference, "LION-D", "LION-S")) and "has no trainings" not in of_time
 
 
 def luminances(color: str) -> tuple[float, ...]:

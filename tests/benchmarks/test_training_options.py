@@ -6,6 +6,8 @@ import json
 import os
 import shlex
 import subprocess
+import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -196,6 +198,8 @@ def test_the_command_of_a_row_trains_it_again(own_mixer, tmp_path, monkeypatch, 
     assert rate_search.chosen_contestants(parser, again, known) == [name]
     same = ("scale", "tasks", "contestants", "mixers", "output_dir", "steps", "trials", "seeds")
     assert all(getattr(again, x) == getattr(args, x) for x in same)
+    of_time = search.fit({"contestant": name, "stage": "equal time"}, name, experiment)["command"]
+    assert "--stages 'equal steps' 'equal time'" in of_time
     # A row of the repository has what it had.
     args = parser.parse_args(["--mixers", str(own_mixer)])
     search = images.ImageSearch("7x7", experiment, images.Data(None, {}, {}, None), args)
@@ -230,23 +234,116 @@ def test_rows_of_a_mixer_are_those_of_its_file(own_mixer, trainings, tmp_path, m
 
 
 @pytest.mark.parametrize(
-    "steps, told",
+    "changes, message",
     [
-        (100, "took 2.0 to 4.0 minutes of CPU time for so many steps"),
-        (50, "each takes at least 1.0 minutes of CPU time"),
+        ({"@register_mixer": ""}, "registers no mixer: decorate its class with @register_mixer"),
+        ({"half_of_ones_own": "LION-D"}, "a row is called 'LION-D': give the mixer another `name`"),
+        ({"half_of_ones_own": "a|b"}, "tables do not take '|' in the `name` 'a|b'"),
+        ({"half_of_ones_own": "gla", "HalfMixer": "GlaMixer"}, "replaces the mixer 'gla'"),
     ],
 )
-def test_an_estimate_of_other_steps_is_a_bound(steps, told, tmp_path, monkeypatch):
+def test_mixers_that_would_be_taken_for_others_are_refused(own_mixer, tmp_path, capsys, changes, message):
+    rate_search, images = (importlib.import_module(x) for x in ("rate_search", "bench_images"))
+    parser = rate_search.rate_arguments("", images.SCALES, list(images.CONTESTANTS))
+    text = own_mixer.read_text(encoding="utf-8")
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    own_mixer.write_text(text, encoding="utf-8")
+    args = parser.parse_args(["--mixers", str(own_mixer), "--output_dir", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        rate_search.chosen_contestants(parser, args, list(images.CONTESTANTS))
+    assert message in capsys.readouterr().err
+
+
+def test_two_files_of_one_name_are_refused(own_mixer, trainings, monkeypatch):
+    second = own_mixer.with_stem("second_of_ones_own")
+    second.write_text(own_mixer.read_text(encoding="utf-8").replace("-0.7", "-0.6"), encoding="utf-8")
+    monkeypatch.setitem(sys.modules, second.stem, None)  # so that it is forgotten afterwards
+    del sys.modules[second.stem]
+    assert trainings.add_mixers([own_mixer, own_mixer]) == [own_mixer.stem] * 2
+    with pytest.raises(ValueError, match=f"replaces the mixer '{own_mixer.stem}'"):
+        trainings.add_mixers([second])
+
+
+def test_rows_of_other_steps_are_not_put_beside_each_other(trainings, tmp_path, monkeypatch):
+    images = importlib.import_module("bench_images")
+    monkeypatch.setattr(importlib.import_module("report"), "PICTURES", {})
+    out = ["--quick", "--output_dir", str(tmp_path), "--seeds", "1"]
+    monkeypatch.setattr(images.ImageSearch, "columns", lambda *_: {"test_accuracy": 0.5, "validation_accuracy": 0.5})
+    monkeypatch.setattr(images.ImageSearch, "best", lambda self, rows: rows[0])
+    monkeypatch.setattr(images.ImageSearch, "times", lambda self, choices: dict.fromkeys(choices, 1.0))
+    images.main([*out, "--contestants", "softmax", "LION-D"])
+    with pytest.raises(ValueError, match="not comparable .*steps=3.*steps=4.*another --output_dir"):
+        images.main([*out, "--contestants", "LION-S", "--steps", "4"])
+    images.main([*out, "--contestants", "LION-S", "LION-D", "--trials", "2"])  # fewer trials of more than there are
+    page = (tmp_path / "real.md").read_text(encoding="utf-8")
+    assert "Trials to choose from were not as many for all: 7 × 7 patches: LION-S 2; softmax, LION-D 4." in page
+    runs = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))["runs"]
+    assert [run["options"]["steps"] for run in runs] == [None, 4, None]  # also of the run that was stopped
+    assert "A trial of a few steps" in (tmp_path / "latex" / "real_images.tex").read_text(encoding="utf-8")
+
+
+def test_a_table_of_an_earlier_version_gets_new_columns(tmp_path, monkeypatch):
+    images = importlib.import_module("bench_images")
+    monkeypatch.setattr(importlib.import_module("report"), "PICTURES", {})
+    monkeypatch.setattr(images.ImageSearch, "times", lambda self, choices: dict.fromkeys(choices, 1.0))
+    out = ["--quick", "--output_dir", str(tmp_path), "--seeds", "1", "--trials", "1"]
+    for name, row in (("softmax", {"test_accuracy": 0.5}), ("LION-D", {"chance": 0.1, "test_accuracy": 0.6})):
+        monkeypatch.setattr(images.ImageSearch, "columns", lambda *_, row=row: dict(row))
+        images.main([*out, "--contestants", name])
+    found = [
+        (row["contestant"], row["chance"], row["test_accuracy"]) for row in read_rows(tmp_path / "real_images.csv")
+    ]
+    assert found == [("softmax", None, 0.5), ("LION-D", 0.1, 0.6)]
+
+
+def test_each_training_has_a_run_of_its_own_in_wandb(trainings, parser, tmp_path, monkeypatch):
+    """transformers goes on with the run that is there."""
+    ended = []
+    wandb = types.SimpleNamespace(run=None, finish=lambda: ended.append(True))
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    monkeypatch.setattr(trainings, "get_available_reporting_integrations", lambda: ["wandb"])
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "restored by the fixture")
+    args = parser.parse_args(["--report_to", "wandb", "--output_dir", str(tmp_path)])
+    trainings.reporting(args, "task", "LION")
+    assert not ended
+    wandb.run = "of the first training"
+    assert trainings.reporting(args, "task", "softmax")["run_name"] == "task-softmax" and ended
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--report_to", "nowhere"], "'nowhere' is not installed, or unknown: none, "),
+        (["--output_dir", __file__], "is a file: name a folder"),
+    ],
+)
+def test_what_cannot_be_written_to_is_refused_at_once(parser, capsys, options, message):
+    with pytest.raises(SystemExit):
+        parser.parse_args(options)
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "steps, stages, told",
+    [
+        (100, ["equal steps"], "7 of softmax; some 14.0 minutes of CPU time, as trainings of the repository say."),
+        (100, ["equal steps", "equal time"], "7 of softmax, and up to 3 with equal time; some 20.0 minutes"),
+        (50, ["equal steps"], "7 of softmax; at least some 7.0 minutes of CPU time"),
+    ],
+)
+def test_an_estimate_of_other_steps_is_a_bound(steps, stages, told, tmp_path, monkeypatch):
     rate_search, images = (importlib.import_module(x) for x in ("rate_search", "bench_images"))
     row = {"scale": "cpu", "task": "7x7", "stage": "equal steps", "steps": 100}
-    rows = [row | {"train_cpu_seconds": 60.0 * x} for x in (2, 4)]
+    rows = [row | {"train_cpu_seconds": 60.0 * x, "contestant": name} for x, name in ((2, "softmax"), (4, "LION"))]
     importlib.import_module("measure").append_rows(tmp_path / "real_images.csv", rows)
     monkeypatch.setattr(rate_search, "RESULTS", tmp_path)
     parser = rate_search.rate_arguments("", images.SCALES, list(images.CONTESTANTS))
-    args = parser.parse_args(["--steps", str(steps), "--output_dir", str(tmp_path / "mine")])
+    args = parser.parse_args(["--steps", str(steps), "--output_dir", str(tmp_path / "mine"), "--stages", *stages])
     search = images.ImageSearch("7x7", images.SCALES["cpu"]["7x7"], images.Data(None, {}, {}, None), args)
     text = rate_search.what_comes(search, ["softmax"])
-    assert "trainings to come with equal steps: 7 of softmax; " in text and told in text
+    assert f"trainings to come: {told}" in text
+    assert "7 of softmax, 7 of mine" in rate_search.what_comes(search, ["softmax", "mine"])
 
 
 def test_images_name_their_data(trainings, tmp_path, monkeypatch):
