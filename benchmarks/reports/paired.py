@@ -43,9 +43,9 @@ def differ(scores: dict[int, float], reference: dict[int, float]) -> bool:
     return found is not None and found[1] * found[2] > 0
 
 
-def usual_count(scores: Scores, reference: str) -> int:
-    """The number of seeds of the reference; without it, that of most models."""
-    return len(scores[reference]) if reference in scores else statistics.mode(map(len, scores.values()))
+def usual_count(scores: Scores) -> int:
+    """The number of seeds that most models have."""
+    return statistics.mode(map(len, scores.values()))
 
 
 def diverged(scores: dict[int, float]) -> int:
@@ -57,7 +57,7 @@ def cell(name: str, scores: Scores, reference: str, mark: str = "") -> str:
     """Mean ± deviation of a model and a mark, then the difference from the reference, of which none has its own."""
     count = len(scores[name])
     text = mean_std(scores[name].values(), 1)
-    text += f" (n = {count})" * (count != usual_count(scores, reference))
+    text += f" (n = {count})" * (count != usual_count(scores))
     text += f" ({diverged(scores[name])} of {count} NaN)" * bool(diverged(scores[name])) + mark
     found = difference(scores[name], scores.get(reference, {})) if name != reference else None
     if found is None:
@@ -116,7 +116,7 @@ def note(columns: dict[str, Scores], reference: str, has_edges: bool) -> str:
     )
     alone = without_reference(columns, reference)
     cells = [of_seed for scores in columns.values() for of_seed in scores.values()]
-    usual = {title: usual_count(scores, reference) for title, scores in columns.items() if scores}
+    usual = {title: usual_count(scores) for title, scores in columns.items() if scores}
     has_counts = any(len(x) != count for title, count in usual.items() for x in columns[title].values())
     about = [f"{about_means(x.values() for x in cells)}."] + [ABOUT.format(reference)] * has_differences
     about += [alone] * bool(alone) + [ABOUT_COUNTS] * has_counts

@@ -197,7 +197,7 @@ def test_own_tables_are_for_papers_and_say_what_they_are_of(report, measure, tmp
     lines = (tmp_path / "latex" / "real_text.tex").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "% Equal steps:" and lines[1].startswith(r"\begin{tabular}{lr") and r"\toprule" in lines
     cells = {line.split(" & ")[0].strip(): line.split(" & ")[1].strip() for line in lines if " & " in line}
-    assert cells[r"R\&D\_mixer"] == "50.0 (n = 1)" and cells["LION-D"] == r"55.0 $\pm$ 7.1"
+    assert cells[r"R\&D\_mixer"] == "50.0" and cells["LION-D"] == r"55.0 $\pm$ 7.1 (n = 2)"
     about = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
     digest = hashlib.sha256((tmp_path / "real_text.csv").read_bytes()).hexdigest()
     found = about["files"]["real_text.csv"]

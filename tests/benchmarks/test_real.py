@@ -310,7 +310,7 @@ def test_differences_are_paired_by_seeds(tables):
     assert paired.cell("one", scores, "softmax") == "50.0 (n = 1)"
     assert paired.cell("LION", {"LION": seeds(1.0, 2.0)}, "softmax") == "1.5 ± 0.7"  # nobody beside it
     diverged = {"LION": seeds(81.0, float("nan"), 90.8), "softmax": scores["softmax"]}
-    assert paired.cell("LION", diverged, "softmax") == "85.9 ± 6.9 (n = 3) (1 of 3 NaN); +0.9 [−0.4, +2.2]"
+    assert paired.cell("LION", diverged, "softmax") == "85.9 ± 6.9 (1 of 3 NaN); +0.9 [−0.4, +2.2]"
     assert paired.ABOUT_DIVERGED in paired.note({"7x7": diverged}, "softmax", has_edges=False)
     told = paired.note({"7x7": scores}, "softmax", has_edges=False)
     assert "from softmax, paired" in told and told.endswith("where others have another number of them.")
