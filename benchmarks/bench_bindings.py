@@ -43,7 +43,7 @@ from bench_length import MODELS as OF_LENGTH
 from bench_length import WINDOW, quiet
 from datasets import Dataset, DatasetDict, load_from_disk
 from measure import append_rows, digest, forget_peak_memory, in_new_process, peak_memory, torch_threads
-from report import begin_run, run_of, write_pages
+from report import begin_run, write_pages
 from reports.bindings import ALL, NAME_ALONE
 from retrieval_lion.documents import files_of_package, read_text
 from run_token_classification import encode_words
@@ -440,7 +440,7 @@ def main(args: list[str] | None = None) -> None:
                 for row in rows:
                     place = f"{row['tokens']} tokens, {row['min_distance']}"
                     print(f"    {place}: {row['accuracy']:.3f} of {row['names']}", flush=True)
-    write_pages(args.output_dir, args.scale, run_of(args))
+    write_pages(args.output_dir, args.scale)
 
 
 if __name__ == "__main__":

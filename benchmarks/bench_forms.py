@@ -19,7 +19,7 @@ from functools import partial, reduce
 
 import torch
 from measure import (
-    add_column,
+    add_columns,
     append_rows,
     attention_inputs,
     in_new_process,
@@ -133,7 +133,7 @@ def main(args: list[str] | None = None) -> None:
     args = parser.parse_args(args)
     torch.set_num_threads(args.threads)
     path, trains = args.output_dir / "forms.csv", args.training
-    add_column(path, "mode")
+    add_columns(path, "mode")
     for length in [256, 512] if args.quick else args.lengths:
         cases = cases_of(length, trains)
         if not args.again:

@@ -28,7 +28,7 @@ from bench_search import STAGES
 from datasets import Dataset
 from gpu.fashion import BATCH_SIZE, EPOCHS, HEADS, IMAGES, LAYERS, LEARNING_RATE, WIDTH, augmented, normalized
 from rate_search import RateSearch, chosen_contestants, rate_arguments, run_search
-from report import run_of, write_pages
+from report import begin_run, write_pages
 from tasks.fashion_mnist import CLASSES, SIDE, load_fashion_mnist
 from tasks.real_data import Archives
 from torch import Tensor
@@ -128,6 +128,7 @@ def main(args: list[str] | None = None) -> None:
     args = parser.parse_args(args)
     contestants = chosen_contestants(parser, args, list(CONTESTANTS))
     tasks = chosen_tasks(parser, args, SCALES)
+    begin_run(args)
     if args.scale == "quick":  # noise, of which nothing is fetched
         generator = torch.Generator().manual_seed(0)
         noise = torch.randint(256, (64, SIDE, SIDE), dtype=torch.uint8, generator=generator)
@@ -140,7 +141,7 @@ def main(args: list[str] | None = None) -> None:
         experiment = SCALES[args.scale][task]
         experiment = replace(experiment, task=experiment.task | data)
         run_search(ImageSearch(task, experiment, load_data(train, test, experiment), args), contestants, args)
-    write_pages(args.output_dir, args.scale, run_of(args))
+    write_pages(args.output_dir, args.scale)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import torch
 from measure import append_rows, torch_threads
-from report import begin_run, run_of, write_pages
+from report import begin_run, write_pages
 from tasks.generated import TASKS, load_task
 from trainings import (
     AS_RECOMMENDED,
@@ -217,7 +217,7 @@ def main(args: list[str] | None = None) -> None:
                 report = reporting(args, task, name, args.times, seed)
                 rows = train_and_test(name, seed, task, length, args.cache_dir, report)
                 append_rows(path, [case | row | {"settings": length.settings()} for row in rows])
-    write_pages(args.output_dir, args.scale, run_of(args))
+    write_pages(args.output_dir, args.scale)
 
 
 if __name__ == "__main__":

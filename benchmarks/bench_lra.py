@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 from bench_search import STAGES
 from rate_search import RateSearch, chosen_contestants, rate_arguments, run_search
-from report import run_of, write_pages
+from report import begin_run, write_pages
 from reports.lra import REFERENCE
 from tasks.byte_texts import VOCAB_SIZE, retrieval_splits, text_splits
 from tasks.generated import OF_SEQUENCES, PAD_ID, load_task
@@ -118,9 +118,11 @@ def main(args: list[str] | None = None) -> None:
     parser.set_defaults(stages=STAGES[:1])
     args = parser.parse_args(args)
     contestants = chosen_contestants(parser, args, list(CONTESTANTS))
-    for task in chosen_tasks(parser, args, SCALES):
+    tasks = chosen_tasks(parser, args, SCALES)
+    begin_run(args)
+    for task in tasks:
         run_search(make_search(task, args), contestants, args)
-    write_pages(args.output_dir, args.scale, run_of(args))
+    write_pages(args.output_dir, args.scale)
 
 
 if __name__ == "__main__":

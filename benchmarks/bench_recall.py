@@ -21,14 +21,13 @@ from dataclasses import fields, replace
 from itertools import product
 
 from measure import append_rows, torch_threads
-from report import begin_run, run_of, write_pages
+from report import begin_run, write_pages
 from trainings import (
     METRICS,
     MODELS,
     TRAINING_FIELDS,
     Data,
     Experiment,
-    add_mixers,
     chosen_tasks,
     is_measured,
     load_data,
@@ -117,10 +116,7 @@ def main(args: list[str] | None = None) -> None:
     )
     first = argparse.ArgumentParser(add_help=False)
     first.add_argument("--mixers", nargs="+", default=[])
-    try:
-        own = add_mixers(first.parse_known_args(parser.with_config(args))[0].mixers)
-    except ValueError as error:
-        parser.error(str(error))
+    own = parser.add_mixers(first.parse_known_args(parser.with_config(args))[0].mixers)
     parser.add_argument("--models", nargs="+", choices=[*TEXT_MODELS, *own], default=["softmax (rotary)", "LION"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument(
@@ -142,7 +138,7 @@ def main(args: list[str] | None = None) -> None:
             data = load_data(task, SCALES[args.scale][task], args.cache_dir)
             for seed, name in product(args.seeds, dict.fromkeys([*args.models, *own])):
                 train_once(task, name, seed, data, args)
-    write_pages(args.output_dir, args.scale, run_of(args))
+    write_pages(args.output_dir, args.scale)
 
 
 if __name__ == "__main__":

@@ -20,15 +20,16 @@ from dataclasses import replace
 
 import bench_recall
 import torch
-from measure import add_column, append_rows, interleaved, read_rows, summary, torch_threads
+from measure import add_columns, append_rows, interleaved, read_rows, summary, torch_threads
 from peers.trials import AS_PUBLISHED, CONTESTANTS, SEARCH_SEED, SEEDS, trials_of
-from report import begin_run, run_of, write_pages
+from report import begin_run, write_pages
 from reports.search import STAGES, best_trial
 from trainings import (
     AS_RECOMMENDED,
     METRICS,
     Data,
     Experiment,
+    TrainingParser,
     check_comparable,
     chosen_tasks,
     last_layer_full,
@@ -48,7 +49,6 @@ CHANGES = {
     "LION, one key head": {"num_key_heads": 1},
     "LION-Delta, two key heads": {"num_key_heads": 2},
 } | AS_PUBLISHED
-SAME_STEPS = ("trial", STAGES[0], "one change")  # stages whose rows stand beside each other
 OF_TRAININGS = ("rate", "fan_in", "norm_type")  # in trials, no fields of `LionConfig`
 
 
@@ -79,6 +79,7 @@ class Search:
     table = "search"  # of the trainings; that of times ends with "_speed"
     time_of = TIME_OF
     metrics = METRICS
+    comparable: tuple[str, ...] = ("trial", STAGES[0])  # stages whose rows stand beside each other
 
     def __init__(self, task: str, experiment: Experiment, data: Data, args: argparse.Namespace):
         self.task, self.data, self.args = task, data, args
@@ -129,16 +130,15 @@ class Search:
                 f"{self.path} has another training for {case} ({found[-1]['setting']}, {found[-1]['settings']}): give "
                 "another --output_dir."
             )
-        if stage in SAME_STEPS:
-            rows = [row for row in read_rows(self.path, **self.about) if row["stage"] in SAME_STEPS]
+        if stage in self.comparable:
+            rows = [row for row in read_rows(self.path, **self.about) if row["stage"] in self.comparable]
             check_comparable(self.path, rows, what["settings"])
         print(f"{self.task}, {contestant}, {stage}, trial {number} {what['setting']}, seed {seed}", flush=True)
         begin = time.process_time()
         row = self.fit(case, model, experiment)
         row |= {"steps": experiment.steps, "train_cpu_seconds": time.process_time() - begin}
         row = case | {"setting": what["setting"]} | row | {"settings": what["settings"]}
-        for column in row:  # which a table of an earlier version may lack
-            add_column(self.path, column)
+        add_columns(self.path, *row)  # a table of an earlier version may lack some
         append_rows(self.path, [row])
         scores = {name: round(row[name], 3) for name in self.metrics if row.get(name) is not None}
         print(f"    {scores} in {row['train_cpu_seconds']:.0f} s of CPU time", flush=True)
@@ -206,7 +206,7 @@ def other_seed(text: str) -> int:
     return int(text)
 
 
-def search_arguments(description: str, scales: dict[str, dict[str, Experiment]]) -> argparse.ArgumentParser:
+def search_arguments(description: str, scales: dict[str, dict[str, Experiment]]) -> TrainingParser:
     """The arguments of all searches."""
     parser = training_arguments(description, scales)
     add = parser.add_argument
@@ -237,7 +237,7 @@ def main(args: list[str] | None = None) -> None:
                 search.equal_steps(contestant)
             if "equal time" in args.stages:
                 search.equal_time(list(args.contestants))
-    write_pages(args.output_dir, args.scale, run_of(args))
+    write_pages(args.output_dir, args.scale)
 
 
 if __name__ == "__main__":

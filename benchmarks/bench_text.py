@@ -36,7 +36,7 @@ from bench_search import STAGES
 from measure import is_ours, read_rows
 from peers.auto_classes import auto_classes_of
 from rate_search import TRIALS, RateSearch, chosen_contestants, rate_arguments, run_search
-from report import run_of, write_pages
+from report import begin_run, write_pages
 from reports.real import has_same_time
 from run_glue import main as run_glue
 from run_mlm import main as run_mlm
@@ -263,13 +263,14 @@ def main(args: list[str] | None = None) -> None:
     args = parser.parse_args(args)
     contestants = chosen_contestants(parser, args, list(CONTESTANTS))
     tasks = chosen_tasks(parser, args, SCALES)
+    begin_run(args)
     experiments = SCALES[args.scale]
     folder = quick_texts(args.cache_dir / "texts") if args.scale == "quick" else prepare(args.data, args.archives)
     mlm = TextSearch("mlm", experiments["mlm"], folder, args)
     for task in tasks:
         search = mlm if task == "mlm" else TextSearch(task, experiments[task], folder, args, mlm)
         run_search(search, contestants, args)
-    write_pages(args.output_dir, args.scale, run_of(args))
+    write_pages(args.output_dir, args.scale)
 
 
 if __name__ == "__main__":

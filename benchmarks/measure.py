@@ -236,8 +236,9 @@ def append_rows(path: Path, rows: list[dict]) -> None:
         file.seek(0)
         content = file.read()
         complete = complete_lines(content)
-        file.truncate(min(len(complete.encode()), len(content)))
-        file.write(complete.encode()[len(content) :])
+        kept = complete.encode()
+        file.truncate(min(len(kept), len(content)))
+        file.write(kept[len(content) :])  # the end of a last line that lacks it
         rows = [row | machine() | {"day": date.today().isoformat()} for row in rows]
         columns = next(csv.reader(complete.splitlines()), list(rows[0]))
         text = io.StringIO()
@@ -293,17 +294,18 @@ def is_ours(output_dir: Path) -> bool:
     return output_dir.resolve() == RESULTS.resolve()
 
 
-def add_column(path: Path, column: str) -> None:
-    """Give a table a column that rows of today have, empty in its earlier rows, unless it has it or is not there."""
+def add_columns(path: Path, *columns: str) -> None:
+    """Give a table the columns of today's rows that it lacks, empty in its earlier rows, if it is there."""
     if not path.exists():
         return
     with path.open("r+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        header, *rows = csv.reader(complete_lines(file.read()).splitlines()) or [[]]
-        if column in header:
+        header, *rows = [*csv.reader(complete_lines(file.read()).splitlines())] or [[]]
+        new = [column for column in columns if column not in header]
+        if not new or not header:  # a process that was killed may leave an empty file
             return
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([[*header, column], *([*row, ""] for row in rows)])
+        csv.writer(text, lineterminator="\n").writerows([[*header, *new], *([*row, *[""] * len(new)] for row in rows)])
         file.seek(0)
         file.write(text.getvalue().encode())
         file.truncate()
@@ -314,5 +316,5 @@ def table_of(args: argparse.Namespace, name: str) -> Path:
     suffix = "_gpu" if args.device != "cpu" else "" if args.dtype == "float32" else f"_{args.dtype}"
     path = args.output_dir / f"{name}{suffix}.csv"
     if args.device != "cpu":
-        add_column(path, "sources")
+        add_columns(path, "sources")
     return path

@@ -21,9 +21,8 @@ from statistics import fmean
 from bench_search import STAGES, Search, search_arguments
 from measure import RESULTS, is_ours, read_rows, torch_threads
 from peers.trials import AS_PUBLISHED, SEEDS
-from report import begin_run
 from reports.real import LONGER, base_of, has_same_time
-from trainings import MODELS, Experiment, add_mixers, count, last_layer_full, make_config
+from trainings import MODELS, Experiment, TrainingParser, count, last_layer_full, make_config
 
 
 NAMED = (*MODELS,)  # without mixers of one's own, which come later
@@ -64,6 +63,7 @@ class RateSearch(Search):
     time_of = TRANSFORMER
     variants: dict[str, tuple[str, dict]] = {}
     program = ""
+    comparable = (*Search.comparable, ONE_CHANGE)
 
     @property
     def changes(self) -> dict[str, dict]:
@@ -147,7 +147,7 @@ class RateSearch(Search):
 
 def rate_arguments(
     description: str, scales: dict[str, dict[str, Experiment]], contestants: list[str]
-) -> argparse.ArgumentParser:
+) -> TrainingParser:
     """The arguments of both benchmarks."""
     parser = search_arguments(description, scales)
     parser.add_argument("--contestants", nargs="+", help=f"not given: {', '.join(contestants)}")
@@ -172,7 +172,7 @@ def rate_arguments(
     return parser
 
 
-def chosen_contestants(parser: argparse.ArgumentParser, args: argparse.Namespace, known: list[str]) -> list[str]:
+def chosen_contestants(parser: TrainingParser, args: argparse.Namespace, known: list[str]) -> list[str]:
     """
     The contestants that were asked for, or all, and mixers of one's own. Unknown names end the program with a message.
 
@@ -180,10 +180,7 @@ def chosen_contestants(parser: argparse.ArgumentParser, args: argparse.Namespace
     """
     if args.quick:
         args.scale, args.repeats = "quick", 2
-    try:
-        own = add_mixers(args.mixers)
-    except ValueError as error:
-        parser.error(str(error))
+    own = parser.add_mixers(args.mixers)
     if unknown := {*(args.contestants or ())} - {*known, *own}:
         parser.error(f"there is no contestant {' and no '.join(sorted(unknown))}: {', '.join([*known, *own])}")
     return list(dict.fromkeys([*(args.contestants or known), *own]))
@@ -224,7 +221,6 @@ def what_comes(search: RateSearch, contestants: list[str]) -> str:
 
 def run_search(search: RateSearch, contestants: list[str], args: argparse.Namespace) -> None:
     """All stages of a task that were asked for, then the times of steps."""
-    begin_run(args)
     search.check_parameters(contestants)
     print(what_comes(search, contestants), flush=True)
     with torch_threads(args.threads):

@@ -26,6 +26,7 @@ from measure import RESULTS, is_ours, machine, read_rows
 from PIL import Image, ImageChops
 from reports.latex import latex_tables
 from reports.registry import PICTURES, TABLES, Read
+from retrieval_lion.files import replaced
 from tasks.real_data import sha256
 
 
@@ -119,7 +120,6 @@ def run_of(args: argparse.Namespace) -> dict:
 def begin_run(args: argparse.Namespace) -> None:
     """Write the manifest of a folder of one's own before a run, which may be stopped, leaves rows there."""
     if not is_ours(args.output_dir):
-        args.output_dir.mkdir(parents=True, exist_ok=True)
         write_manifest(args.output_dir, run_of(args))
 
 
@@ -161,15 +161,15 @@ def manifest(results_dir: Path, run: dict | None = None) -> dict:
 
 def write_manifest(results_dir: Path, run: dict | None = None) -> None:
     """Write manifest.json, whole or not at all."""
-    about, path = json.dumps(manifest(results_dir, run), indent=2, ensure_ascii=False), results_dir / "manifest.json"
-    path.with_suffix(".new").write_text(f"{about}\n", encoding="utf-8")
-    path.with_suffix(".new").replace(path)
+    about = json.dumps(manifest(results_dir, run), indent=2, ensure_ascii=False)
+    with replaced(results_dir / "manifest.json") as unfinished:
+        unfinished.write_text(f"{about}\n", encoding="utf-8")
 
 
-def write_pages(results_dir: Path, scale: str = "cpu", run: dict | None = None) -> list[Path]:
+def write_pages(results_dir: Path, scale: str = "cpu") -> list[Path]:
     """
     Write the pages and their pictures: in docs/ from the repository's own tables, else beside the tables, and then
-    only what these have measured, with LaTeX, PDF and the manifest, which gets the `run`.
+    only what these have measured, with LaTeX, PDF and the manifest.
     """
     ours, read = is_ours(results_dir), reader(results_dir, scale)
     from training_lion.scripts.pictures import plt, save  # takes longer than all tables
@@ -187,7 +187,7 @@ def write_pages(results_dir: Path, scale: str = "cpu", run: dict | None = None) 
     texts = {name: TABLES[name].on_page(text) if ours else text for name, text in texts.items()}
     if not ours:
         write_latex(results_dir, texts, scale)
-        write_manifest(results_dir, run)
+        write_manifest(results_dir)
     written = []
     for source in PAGES:
         page, path = source.read_text(encoding="utf-8"), source if ours else results_dir / source.name

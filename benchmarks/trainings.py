@@ -403,6 +403,13 @@ class TrainingParser(argparse.ArgumentParser):
             self.options[action.dest] = action
         return action
 
+    def add_mixers(self, files: Iterable[str]) -> list[str]:
+        """`add_mixers`, whose errors of files end the program with a message."""
+        try:
+            return add_mixers(files)
+        except ValueError as error:
+            self.error(str(error))
+
     def parse_args(self, args=None, namespace=None):
         parsed = super().parse_args(self.with_config(args, is_whole=True), namespace)
         if parsed.output_dir.exists() and not parsed.output_dir.is_dir():

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 from bench_models import compile_layers
-from measure import REHEARSAL, add_column, append_rows, gpu, is_measured, make_parser, torch_device
+from measure import REHEARSAL, add_columns, append_rows, gpu, is_measured, make_parser, torch_device
 from peers.mamba import MAMBA_PEERS, use_mamba
 from tasks.fashion_mnist import CLASSES, SIDE, load_fashion_mnist
 from torch import Tensor
@@ -153,7 +153,7 @@ def main(args: list[str] | None = None) -> None:
     args = parser.parse_args(args)
     torch.set_num_threads(args.threads)
     path = args.output_dir / "paper_gpu.csv"
-    add_column(path, "sources")
+    add_columns(path, "sources")
     splits = {}
     for split in ("train", "test"):
         if args.data is None and args.device == REHEARSAL:

@@ -144,12 +144,13 @@ def with_same_time(
     `by_stage` where models that have no trainings with equal time have those with equal steps, since their steps take
     as long as the Transformer's, and with `also`, a title, those of this task, from which they start.
     """
-    for title, of_column in scores.get(STAGES[1], {}).items():
+    of_steps, of_time = (scores.get(stage, {}) for stage in STAGES)
+    filled = {}
+    for title, of_column in of_time.items():
         both = (ratios.get(without_score(x), {}) for x in (title, also or title))
         same = set.intersection(*({name for name, ratio in of.items() if has_same_time(ratio)} for of in both))
-        steps = scores.get(STAGES[0], {}).get(title, {})
-        scores[STAGES[1]][title] = {name: steps[name] for name in steps if name in same} | of_column
-    return scores
+        filled[title] = {name: x for name, x in of_steps.get(title, {}).items() if name in same} | of_column
+    return scores | {STAGES[1]: filled} if filled else scores
 
 
 def step_ratios(speed: list[dict], titles: dict[str, str]) -> dict[str, dict[str, float]]:

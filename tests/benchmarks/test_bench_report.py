@@ -224,7 +224,7 @@ def test_a_manifest_has_all_runs_and_the_data_of_each_table(report, measure, tmp
     for name, settings in tables.items():
         measure.append_rows(out / f"{name}.csv", [{"scale": "no", "settings": text} for text in settings])
     for other in (run, run, None, run | {"command": "another"}):
-        report.write_pages(out, run=other)
+        report.write_manifest(out, other)
     about = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
     assert [x["command"] for x in about["runs"]] == [args.command, "another"]
     assert all(x["files"] == run["files"] and x["reported_at_commit"] for x in about["runs"])

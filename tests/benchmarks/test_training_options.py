@@ -288,6 +288,7 @@ def test_a_table_of_an_earlier_version_gets_new_columns(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.import_module("report"), "PICTURES", {})
     monkeypatch.setattr(images.ImageSearch, "times", lambda self, choices: dict.fromkeys(choices, 1.0))
     out = ["--quick", "--output_dir", str(tmp_path), "--seeds", "1", "--trials", "1"]
+    (tmp_path / "real_images.csv").touch()  # as a process that was killed leaves it
     for name, row in (("softmax", {"test_accuracy": 0.5}), ("LION-D", {"chance": 0.1, "test_accuracy": 0.6})):
         monkeypatch.setattr(images.ImageSearch, "columns", lambda *_, row=row: dict(row))
         images.main([*out, "--contestants", name])
