@@ -33,6 +33,7 @@ from pathlib import Path
 
 import torch
 from bench_search import STAGES
+from jackknife import Record, jackknife_values
 from measure import is_ours, read_rows
 from peers.auto_classes import auto_classes_of
 from rate_search import TRIALS, RateSearch, chosen_contestants, rate_arguments, run_search
@@ -167,7 +168,7 @@ class TextSearch(RateSearch):
             name += f"-{OWN_MIXERS[case['contestant']]}"
         return self.models / self.task / name.replace(" ", "_")
 
-    def columns(self, case: dict, model: str, experiment: Experiment) -> dict:
+    def columns(self, case: dict, model: str, experiment: Experiment, record: Record | None = None) -> dict:
         output_dir, task = self.output_dir(case), experiment.task
         shutil.rmtree(output_dir, ignore_errors=True)
         arguments = RECIPE | {
@@ -198,7 +199,10 @@ class TextSearch(RateSearch):
             trained = run(["--do_train", *words(do_eval=True, **options)])
             options = {"validation_file": files["test"]} | arguments | {"report_to": "none"}
             options |= {"output_dir": output_dir / "test", "model_name_or_path": output_dir}
-            run(words(do_eval=True, **options))
+            tester = run(words(do_eval=True, **options))
+            if record is not None:
+                output = tester.predict(tester.eval_dataset)
+                record(jackknife_values(tester.compute_metrics, METRICS[self.task], output))
         found = {"validation": read_metrics(output_dir), "test": read_metrics(output_dir / "test")}
         if self.mlm is not None:
             shutil.rmtree(output_dir)  # nobody starts from it

@@ -14,15 +14,17 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import fmean
 
 from bench_search import STAGES, Search, search_arguments
+from jackknife import Record, append_values
 from measure import RESULTS, is_ours, read_rows, torch_threads
 from peers.trials import AS_PUBLISHED, SEEDS
 from reports.real import LONGER, base_of, has_same_time
-from trainings import MODELS, Experiment, TrainingParser, count, last_layer_full, make_config
+from trainings import MODELS, Experiment, TrainingParser, count, last_layer_full, make_config, train
 
 
 NAMED = (*MODELS,)  # without mixers of one's own, which come later
@@ -123,11 +125,17 @@ class RateSearch(Search):
         options += f" --mixers {shlex.join(self.args.mixers)}" * (model not in NAMED)
         options += "" if is_ours(self.args.output_dir) else f" --output_dir {shlex.quote(str(self.args.output_dir))}"
         command = f"python benchmarks/{self.program} --scale {self.args.scale} --tasks {self.task} {options}"
-        return {"command": command} | self.columns(case, model, experiment)
+        # Before the row of the training, which says that all is done.
+        record = None if case["stage"] == "trial" else partial(append_values, self.path, case)
+        return {"command": command} | self.columns(case, model, experiment, record)
 
-    def columns(self, case: dict, model: str, experiment: Experiment) -> dict:
-        """Columns of the row of a training, but for the command; `case` has those that tell it from others."""
-        return super().fit(case, model, experiment)
+    def columns(self, case: dict, model: str, experiment: Experiment, record: Record | None = None) -> dict:
+        """
+        Columns of the row of a training, but for the command; `case` has those that tell it from others, and `record`
+        gets the `jackknife_values` of the test split.
+        """
+        data, options = self.data, self.report_of(case)
+        return train(model, case["seed"], experiment, data, self.args.cache_dir, record, **options)
 
     def has_same_time(self, contestant: str, ratio: float) -> bool:
         return has_same_time(ratio)

@@ -20,6 +20,7 @@ import numpy as np
 import run_mlm
 import torch
 import yaml
+from jackknife import Record, jackknife_values
 from measure import RESULTS, is_ours, read_rows
 from peers import gla, hydra, listed_decays, neighbours  # noqa: F401 (which register mixers)
 from peers.auto_classes import peer_class
@@ -320,8 +321,21 @@ def start(model_name: str, seed: int, experiment: Experiment, data: Data) -> tor
     return model
 
 
-def train(model_name: str, seed: int, experiment: Experiment, data: Data, output_dir: Path, **arguments) -> dict:
-    """Train one model, with arguments of `make_trainer`; columns of a row come back."""
+def train(
+    model_name: str,
+    seed: int,
+    experiment: Experiment,
+    data: Data,
+    output_dir: Path,
+    record: Record | None = None,
+    **arguments,
+) -> dict:
+    """
+    Train one model, with arguments of `make_trainer`; columns of a row come back.
+
+    Args:
+        record: gets the `jackknife_values` of the accuracy of the test split.
+    """
     model = start(model_name, seed, experiment, data)
     trainer, columns = make_trainer(model, seed, experiment, data, output_dir, **arguments)
     result = trainer.train()
@@ -330,8 +344,11 @@ def train(model_name: str, seed: int, experiment: Experiment, data: Data, output
     skipped = {"longer"} if model.config.position_embedding_type == "absolute" else set()
     for split in ("validation", "test", "longer"):
         if split in data.splits.keys() - skipped:
-            metrics = trainer.evaluate(data.splits[split].select_columns(columns), metric_key_prefix=split)
-            row |= {name: value for name, value in metrics.items() if name in METRICS}
+            output = trainer.predict(data.splits[split].select_columns(columns), metric_key_prefix=split)
+            trainer.log(output.metrics)
+            row |= {name: value for name, value in output.metrics.items() if name in METRICS}
+            if split == "test" and record is not None:
+                record(jackknife_values(trainer.compute_metrics, "accuracy", output))
     return row | {"parameters": model.num_parameters(), "train_seconds": result.metrics["train_runtime"]}
 
 

@@ -2,7 +2,7 @@
 """The table of `bench_lra.py`: tasks after the Long Range Arena, in small."""
 
 from reports.paired import about_trials
-from reports.real import by_stage, marks_of, score_tables, step_ratios, with_same_time
+from reports.real import by_stage, marks_of, score_tables, step_ratios, trainings, with_same_time
 from reports.registry import Read, table
 
 
@@ -16,9 +16,9 @@ TASKS = {
 }
 
 
-@table("lra", csv=("lra", "lra_speed"))
+@table("lra", csv=("lra", "lra_examples", "lra_speed"))
 def lra(read: Read) -> str:
-    rows = read("lra")
+    rows = trainings(read, "lra")
     ratios = step_ratios(read("lra_speed"), TASKS)
     scores = with_same_time(by_stage(rows, TASKS, "test_accuracy"), ratios)
     chances = {TASKS[row["task"]]: row["chance"] for row in rows if row["task"] in TASKS}

@@ -1,23 +1,40 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
 Differences of models over the seeds that both have: of seed s, both see the same batches in the same order. Intervals
-are over seeds only, since the tables have no results of single examples.
+are over seeds, and over test examples where the tables of at least two seeds have them (jackknife.py): d_se, by which
+example e changes the difference of seed s, is δ + a_s + b_e + c_se with independent parts. The variance of the mean
+over S seeds and E examples is Var(a) / S + Var(b) / E + Var(c) / SE. The variance between the differences of seeds
+estimates the first and the last part, the covariance of the examples of two seeds the second one.
 """
 
 import json
 import statistics
 from collections import defaultdict
 
+import numpy as np
+
 from reports.cells import about_means, mean_std
+
+
+class Score(float):
+    """
+    A score in percent.
+
+    Attributes:
+        of_examples: `jackknife_values` in percent, where a table has them.
+    """
+
+    of_examples: np.ndarray | None = None
 
 
 # The score of each seed, by model.
 Scores = dict[str, dict[int, float]]
 CONFIDENCE = 0.95
 ABOUT = (
-    "Behind the semicolon: the difference from {}, paired by seeds, and its 95 % interval (Student's t over seeds; "
-    "the error of the test set, which all models share, is not in it)."
+    "Behind the semicolon: the difference from {}, paired by seeds, and its 95 % interval (Student's t) over seeds "
+    "and test examples."
 )
+ABOUT_SEEDS = "Over seeds alone, since results of single examples were not kept: the intervals of {}."
 ABOUT_MISSING = "No difference or interval is told where {} has no trainings, from which it would be told: {}."
 ABOUT_COUNTS = "n: seeds of a model, where others have another number of them."
 ABOUT_DIVERGED = "A training without a score (NaN) is in no mean."
@@ -28,13 +45,41 @@ def difference(scores: dict[int, float], reference: dict[int, float]) -> tuple[f
     """The mean difference over common seeds and the ends of its interval; `None` with fewer than two such seeds."""
     from scipy.special import stdtrit  # a GPU's machine has no scipy, and no such table
 
-    found = [scores[seed] - reference[seed] for seed in scores.keys() & reference.keys()]
-    found = [x for x in found if x == x]  # a training may have diverged
+    found = [first - second for first, second in pairs(scores, reference)]
     if len(found) < 2:
         return None
-    mean, error = statistics.mean(found), statistics.stdev(found) / len(found) ** 0.5
-    half = float(stdtrit(len(found) - 1, (1 + CONFIDENCE) / 2)) * error
+    mean, variance, freedom = statistics.mean(found), statistics.variance(found) / len(found), len(found) - 1
+    if (of_examples := examples(scores, reference)) is not None:
+        more = error_of_examples(of_examples)
+        # Satterthwaite's, for the sum of both.
+        parts = variance**2 / freedom + more**2 / (of_examples.shape[1] - 1)
+        variance += more
+        freedom = variance**2 / parts if parts else freedom
+    half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * variance**0.5
     return mean, mean - half, mean + half
+
+
+def pairs(scores: dict[int, float], reference: dict[int, float]) -> list[tuple[float, float]]:
+    """Both scores of the seeds that both have, without trainings that diverged."""
+    found = [(scores[seed], reference[seed]) for seed in sorted(scores.keys() & reference.keys())]
+    return [(first, second) for first, second in found if first == first and second == second]
+
+
+def examples(scores: dict[int, float], reference: dict[int, float]) -> np.ndarray | None:
+    """
+    The differences of each example, `(seeds, examples)`, of the common seeds that have them; `None` with fewer than
+    two such seeds.
+    """
+    values = [[getattr(x, "of_examples", None) for x in pair] for pair in pairs(scores, reference)]
+    found = [first - second for first, second in values if first is not None and second is not None]
+    return np.stack(found) if len(found) > 1 else None
+
+
+def error_of_examples(found: np.ndarray) -> float:
+    """The variance, for the choice of the examples, of a mean over them: that of what all seeds have in common."""
+    covariances = np.cov(found)
+    common = covariances[~np.eye(len(found), dtype=bool)].mean()
+    return max(float(common), 0.0) / found.shape[1]
 
 
 def differ(scores: dict[int, float], reference: dict[int, float]) -> bool:
@@ -114,14 +159,26 @@ def note(columns: dict[str, Scores], reference: str, has_edges: bool) -> str:
         for name, of_seed in scores.items()
         if name != reference
     )
-    alone = without_reference(columns, reference)
+    alone, by_seeds = without_reference(columns, reference), over_seeds_alone(columns, reference)
     cells = [of_seed for scores in columns.values() for of_seed in scores.values()]
     usual = {title: usual_count(scores) for title, scores in columns.items() if scores}
     has_counts = any(len(x) != count for title, count in usual.items() for x in columns[title].values())
     about = [f"{about_means(x.values() for x in cells)}."] + [ABOUT.format(reference)] * has_differences
-    about += [alone] * bool(alone) + [ABOUT_COUNTS] * has_counts
+    about += [ABOUT_SEEDS.format(by_seeds)] * bool(by_seeds) + [alone] * bool(alone) + [ABOUT_COUNTS] * has_counts
     about += [ABOUT_DIVERGED] * any(map(diverged, cells)) + [ABOUT_EDGES] * has_edges
     return " ".join(about)
+
+
+def over_seeds_alone(columns: dict[str, Scores], reference: str) -> str:
+    """Tell which intervals know nothing of the error of the examples: columns, or models of one; "" if all know."""
+    found = []
+    for title, scores in columns.items():
+        base = scores.get(reference, {})
+        told = [name for name, x in scores.items() if name != reference and difference(x, base)]
+        alone = [name for name in told if examples(scores[name], base) is None]
+        if alone:
+            found.append(title if alone == told else f"{', '.join(alone)} in {title}")
+    return "; ".join(found)
 
 
 def without_reference(columns: dict[str, Scores], reference: str) -> str:

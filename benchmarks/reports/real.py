@@ -6,9 +6,23 @@ from collections import defaultdict
 from collections.abc import Callable
 from itertools import combinations
 
+from jackknife import with_values
+
 from reports.cells import about_cells, footnote, in_order, markdown_table, of_last_choice, panel, score_cell
 from reports.names import PUBLISHED_LIONS, colors_of
-from reports.paired import Scores, about_trials, cell, differ, edges, note, reference_of, without_reference
+from reports.paired import (
+    ABOUT_SEEDS,
+    Score,
+    Scores,
+    about_trials,
+    cell,
+    differ,
+    edges,
+    note,
+    over_seeds_alone,
+    reference_of,
+    without_reference,
+)
 from reports.registry import Read, picture, table
 from reports.search import STAGES
 
@@ -112,13 +126,20 @@ def score_tables(
     return "\n\n".join(tables)
 
 
+def trainings(read: Read, name: str) -> list[dict]:
+    """The rows of a table, with the values of test examples where they were kept."""
+    return with_values(read(name), read(f"{name}_examples"))
+
+
 def scores_of(rows: list[dict], stage: str, titles: dict[str, str], score: str) -> dict[str, Scores]:
     """The scores of a stage in percent, by title."""
     found, rows = defaultdict(lambda: defaultdict(dict)), of_last_choice(rows)
     for key, title in titles.items():
         for row in rows:
             if (row["task"], row["stage"]) == (key, stage):
-                found[title][row["contestant"]][row["seed"]] = 100 * row[score]
+                of_seed = found[title][row["contestant"]][row["seed"]] = Score(100 * row[score])
+                if row.get("jackknife") is not None:
+                    of_seed.of_examples = 100 * row["jackknife"]
     return {title: dict(scores) for title, scores in found.items()}
 
 
@@ -162,9 +183,9 @@ def without_score(title: str) -> str:
     return title.split(", test")[0]
 
 
-@table("real images", csv=("real_images", "real_images_speed"), shown=r"^\| (?!LION-[DS]♮)")
+@table("real images", csv=("real_images", "real_images_examples", "real_images_speed"), shown=r"^\| (?!LION-[DS]♮)")
 def real_images(read: Read) -> str:
-    rows, speed = read("real_images"), read("real_images_speed")
+    rows, speed = trainings(read, "real_images"), read("real_images_speed")
     ratios = step_ratios(speed, IMAGES)
     scores = with_same_time(by_stage(rows, IMAGES, "test_accuracy"), ratios)
     of = {"ImageNet top-1, base size, %": next(iter(next(iter(scores.values()), {})), "")}
@@ -174,9 +195,9 @@ def real_images(read: Read) -> str:
     return score_tables(scores, ratios, marks, trials, reference, read("published"), of | times)
 
 
-@table("real text", csv=("real_text", "real_text_speed"))
+@table("real text", csv=("real_text", "real_text_examples", "real_text_speed"))
 def real_text(read: Read) -> str:
-    rows, speed = read("real_text"), read("real_text_speed")
+    rows, speed = trainings(read, "real_text"), read("real_text_speed")
     of = {
         "C4 masked-LM accuracy, large, %": TEXTS["mlm"],
         "GLUE, large": TEXTS["section"],
@@ -190,7 +211,7 @@ def real_text(read: Read) -> str:
 
 def all_scores(read: Read, stage: str) -> dict[str, Scores]:
     """The scores of a stage by title, on images and on texts."""
-    found = [scores_of(read(name), stage, titles, score) for name, titles, score in SOURCES]
+    found = [scores_of(trainings(read, name), stage, titles, score) for name, titles, score in SOURCES]
     return {title: scores for of_source in found for title, scores in of_source.items()}
 
 
@@ -242,6 +263,10 @@ def changes(read: Read, is_shown: Callable[[str], bool]) -> str:
                 is_timed = {name, base_of(name)} <= times.keys()
                 line.append(f"{times[name] / times[base_of(name)]:.2f}" if is_timed else "")
     about = "Behind the semicolon: the difference from the model without a change, as in the tables of real data."
+    of_base = lambda base, scores: {name: x for name, x in scores.items() if base_of(name) == base}
+    by_seeds = [over_seeds_alone({x: of_base(base, of) for x, of in columns.items()}, base) for base in bases]
+    if by_seeds := "; ".join(dict.fromkeys(filter(None, by_seeds))):
+        about += f" {ABOUT_SEEDS.format(by_seeds)}"
     return f"{markdown_table(header, list(lines.values()))}\n\n{about}" if columns else ""
 
 
