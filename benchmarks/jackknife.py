@@ -38,8 +38,9 @@ def jackknife_values(metrics: Callable[[EvalPrediction], dict[str, float]], name
 
     count = len(output.label_ids)
     is_in = np.ones(count, dtype=bool)
-    values, of_all = np.empty(count), score(is_in)
+    values = np.empty(count)
     with redirect_stdout(io.StringIO()):  # run_glue.py tells of correlations that are not defined
+        of_all = score(is_in)
         for example in range(count):
             is_in[example] = False
             values[example] = count * of_all - (count - 1) * score(is_in)
@@ -63,6 +64,8 @@ def read_values(text: str) -> np.ndarray:
 
 def with_values(rows: list[dict], of_examples: list[dict]) -> list[dict]:
     """The rows of trainings, with their values as `jackknife` where the table beside theirs has them."""
+    if not of_examples:
+        return rows
     case = lambda row: tuple(row[name] for name in KEYS)
     texts = {case(row): row["jackknife"] for row in of_examples}
     return [row | {"jackknife": read_values(texts[case(row)])} if case(row) in texts else row for row in rows]

@@ -16,7 +16,7 @@ TASKS = {
 }
 
 
-@table("lra", csv=("lra", "lra_examples", "lra_speed"))
+@table("lra", csv=("lra", "lra_speed"))
 def lra(read: Read) -> str:
     rows = trainings(read, "lra")
     ratios = step_ratios(read("lra_speed"), TASKS)

@@ -183,7 +183,7 @@ def without_score(title: str) -> str:
     return title.split(", test")[0]
 
 
-@table("real images", csv=("real_images", "real_images_examples", "real_images_speed"), shown=r"^\| (?!LION-[DS]♮)")
+@table("real images", csv=("real_images", "real_images_speed"), shown=r"^\| (?!LION-[DS]♮)")
 def real_images(read: Read) -> str:
     rows, speed = trainings(read, "real_images"), read("real_images_speed")
     ratios = step_ratios(speed, IMAGES)
@@ -195,7 +195,7 @@ def real_images(read: Read) -> str:
     return score_tables(scores, ratios, marks, trials, reference, read("published"), of | times)
 
 
-@table("real text", csv=("real_text", "real_text_examples", "real_text_speed"))
+@table("real text", csv=("real_text", "real_text_speed"))
 def real_text(read: Read) -> str:
     rows, speed = trainings(read, "real_text"), read("real_text_speed")
     of = {

@@ -9,6 +9,7 @@ from itertools import product
 
 import pytest
 import torch
+from jackknife import with_values
 from measure import append_rows, read_rows
 
 
@@ -200,8 +201,12 @@ def test_images_are_a_search_that_goes_on(images, only_scores_by_time, tmp_path)
     again = table.read_text(encoding="utf-8").splitlines(keepends=True)
     accuracies = [[row.split(",")[8:12] for row in x[-2:]] for x in (rows, again)]
     assert again[:-2] == rows[:-2] and accuracies[0] == accuracies[1]  # the same seeds give the same
+    found = with_values(read_rows(table), read_rows(tmp_path / "real_images_examples.csv"))
+    assert all(("jackknife" in row) == (row["stage"] == "equal steps") for row in found)
+    assert all(row["jackknife"].mean() == pytest.approx(row["test_accuracy"]) for row in found if "jackknife" in row)
     page = (tmp_path / "real.md").read_text(encoding="utf-8")
     assert "| softmax | " in page and "Equal steps:" in page and "| 1.00 | 77.9 | 1 |" in page
+    assert "over seeds and test examples." in page and "seeds alone" not in page
     assert (tmp_path / "images" / "scores_by_time.png").stat().st_size > 5000
 
 
@@ -236,6 +241,9 @@ def test_texts_are_a_search_that_goes_on(text, no_pictures, tmp_path, monkeypatc
     assert len(again) == len(rows) and weights.read_bytes() == before
     changing = ("train_seconds", "train_cpu_seconds", "day")
     assert all(again[-1][name] == value for name, value in last.items() if name not in changing)
+    found = with_values(again, read_rows(tmp_path / "real_text_examples.csv"))
+    count = {"mlm": 9, "facets": 9}
+    assert all(len(row["jackknife"]) == count[row["task"]] for row in found if row["stage"] != "trial")
     page = (tmp_path / "real.md").read_text(encoding="utf-8")
     assert page.startswith("# Real data\n\n**A trial of a few steps**")
     assert "Equal time: as many steps" in page and "| 69.88 | 82.95 |" in page
@@ -362,5 +370,5 @@ def test_models_that_are_as_fast_are_trained_once(text, rate_search, tables, tmp
     columns = ("C4 masked-LM accuracy, large, %", "GLUE, large", "training time ÷ softmax, masked LM")
     published = [{"model": name, **dict.fromkeys(columns)} for name in ratios]
     found = {"real_text": rows, "real_text_speed": speed, "published": published}
-    table = tables.real_text(lambda name: found[name]).partition("Equal time")[2]
+    table = tables.real_text(lambda name: found.get(name, [])).partition("Equal time")[2]
     assert all(f"| {name} | {score} |" in table for name, score in zip(ratios, ("50.0", "50.0", "60.0"), strict=True))
