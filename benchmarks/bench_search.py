@@ -153,8 +153,10 @@ class Search:
 
     def equal_steps(self, contestant: str) -> None:
         """All trials, unless there is one alone, then the other seeds of the best one."""
-        for number in self.trials_to_train(contestant):
+        number = 0
+        while number in self.trials_to_train(contestant):  # what comes next may depend on what came before
             self.train(contestant, "trial", number, SEARCH_SEED)
+            number += 1
         for seed in self.args.seeds:
             self.train(contestant, "equal steps", self.choice(contestant), seed)
 

@@ -159,7 +159,7 @@ class TextSearch(RateSearch):
                 f"({others[0]['settings']}): give another --output_dir."
             )
 
-    def all_trials(self, contestant: str) -> list[dict]:
+    def grid(self) -> list[dict]:
         return list(PRE_TRAINING if self.mlm is None else FINE_TUNING)
 
     def output_dir(self, case: dict) -> Path:

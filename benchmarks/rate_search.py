@@ -71,8 +71,28 @@ class RateSearch(Search):
     def changes(self) -> dict[str, dict]:
         return changes_of(self.experiment.config["num_hidden_layers"], self.data.config.get("modality", "text"))
 
-    def all_trials(self, contestant: str) -> list[dict]:
+    def grid(self) -> list[dict]:
+        """The trials of every contestant."""
         return list(TRIALS)
+
+    def all_trials(self, contestant: str) -> list[dict]:
+        """
+        The grid, and beyond it, while the best trial has the highest or the lowest learning rate of all, one more with
+        twice or half of that. They are found by what the table has.
+        """
+        trials, name = self.grid(), base_of(contestant) if contestant in self.changes else contestant
+        rows = {row["trial"]: row for row in read_rows(self.path, **self.about, contestant=name, stage="trial")}
+        while rows.keys() >= {*range(len(trials))}:
+            rates = [trial.get("rate", 1.0) for trial in trials]
+            best = self.best([rows[number] for number in range(len(trials))])["trial"]
+            if min(rates) < rates[best] < max(rates):
+                break
+            trials.append(trials[best] | {"rate": rates[best] * (2.0 if rates[best] == max(rates) else 0.5)})
+        return trials
+
+    def trials(self, contestant: str) -> list[dict]:
+        known = None if self.args.beyond_edges else len(self.grid())
+        return self.all_trials(contestant)[: self.args.trials or known]
 
     def choice(self, contestant: str) -> int | None:
         return super().choice(base_of(contestant) if contestant in self.changes else contestant)
@@ -121,6 +141,7 @@ class RateSearch(Search):
         options += f" --stages {shlex.join(STAGES)}" * (case["stage"] == STAGES[1])
         options += f" --steps {self.args.steps}" if self.args.steps else ""
         options += f" --trials {self.args.trials}" if self.args.trials else ""
+        options += " --beyond_edges" * self.args.beyond_edges
         options += f" --seeds {shlex.join(map(str, self.args.seeds))}" * (tuple(self.args.seeds) != SEEDS)
         options += f" --mixers {shlex.join(self.args.mixers)}" * (model not in NAMED)
         options += "" if is_ours(self.args.output_dir) else f" --output_dir {shlex.quote(str(self.args.output_dir))}"
@@ -159,6 +180,11 @@ def rate_arguments(
     """The arguments of both benchmarks."""
     parser = search_arguments(description, scales)
     parser.add_argument("--contestants", nargs="+", help=f"not given: {', '.join(contestants)}")
+    parser.add_argument(
+        "--beyond_edges",
+        action="store_true",
+        help="further trials of each contestant, until neither the highest nor the lowest learning rate is the best",
+    )
     parser.add_argument("--stages", nargs="+", choices=(*STAGES, *OTHER_STAGES), default=STAGES)
     parser.add_argument(
         "--mixers",
@@ -206,6 +232,7 @@ def what_comes(search: RateSearch, contestants: list[str]) -> str:
         asked = {("trial", number) for number in search.trials_to_train(name)}
         missing[name] = len((asked | {(STAGES[0], seed) for seed in args.seeds}) - is_there)
     text = ", ".join(f"{count} of {name}" for name, count in missing.items() if count) or "none"
+    text += ", and trials beyond edges" * args.beyond_edges
     counts = [*missing.items()]
     if STAGES[1] in args.stages:
         rows = read_rows(search.path, **search.about, stage=STAGES[1])

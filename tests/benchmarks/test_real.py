@@ -372,3 +372,47 @@ def test_models_that_are_as_fast_are_trained_once(text, rate_search, tables, tmp
     found = {"real_text": rows, "real_text_speed": speed, "published": published}
     table = tables.real_text(lambda name: found.get(name, [])).partition("Equal time")[2]
     assert all(f"| {name} | {score} |" in table for name, score in zip(ratios, ("50.0", "50.0", "60.0"), strict=True))
+
+
+def test_trials_go_on_beyond_the_edge_where_the_best_one_is(images, rate_search, tmp_path, monkeypatch):
+    """Of every model alike: until a higher and a lower learning rate are both worse, whatever else a trial has."""
+    experiment = images.SCALES["quick"]["7x7"]
+    data = images.load_data(some_images(), some_images(), experiment)
+
+    def search(*options: str):
+        args = arguments(images, rate_search, "--scale", "quick", "--output_dir", str(tmp_path), *options)
+        found = images.ImageSearch("7x7", experiment, data, args)
+        monkeypatch.setattr(found, "columns", columns)
+        return found
+
+    best = {"softmax": 0.4e-3, "LION": 5e-3, "Vim": 1.2e-3}  # learning rates
+
+    def columns(case, model, experiment, record):
+        far = abs(experiment.learning_rate / best[case["contestant"]] - 1)
+        far += "initializer_range" not in experiment.variant
+        return {"validation_accuracy": -far, "validation_loss": far, "test_accuracy": 0.5, "chance": 0.1}
+
+    before = search()
+    for name in best:
+        before.equal_steps(name)
+    assert [before.choice(name) for name in best] == [2, 3, 2]
+    assert [len(before.all_trials(name)) for name in best] == [5, 5, 5]  # the first one beyond is known
+    assert [len(before.trials(name)) for name in best] == [4, 4, 4]
+    widened = search("--beyond_edges")
+    assert widened.choice("LION") is None  # while a trial is missing
+    for name in best:
+        widened.equal_steps(name)
+    rates = [[trial.get("rate", 1.0) for trial in widened.trials(name)] for name in best]
+    assert rates == [[1, 2, 1, 2, 0.5, 0.25], [1, 2, 1, 2, 4, 8], [1, 2, 1, 2, 0.5]]
+    choices = [widened.choice(name) for name in best]
+    assert choices == [4, 4, 2] and {x.get("initializer_range") for x in widened.trials("LION")[3:]} == {0.1}
+    rows = read_rows(widened.path, contestant="LION", stage="equal steps")
+    assert [row["trial"] for row in rows] == [3] * 3 + [4] * 3 and " --beyond_edges --output_dir" in rows[-1][
+        "command"
+    ]
+    edges = importlib.import_module("reports.paired").edges
+    assert set(edges(read_rows(widened.path)).values()) == {""}
+    change = next(name for name in widened.changes if name.startswith("LION,"))
+    assert widened.make(change, 4)[1].learning_rate == pytest.approx(4e-3)
+    without = search()  # the option left out undoes nothing
+    assert without.choice("LION") == 4 and without.make("LION", 4)[1].learning_rate == pytest.approx(4e-3)
