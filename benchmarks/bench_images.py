@@ -3,6 +3,7 @@
 The paper's image classifiers, its peers and LION as recommended on Fashion-MNIST (tasks/real_data.py fetches it).
 
     python benchmarks/bench_images.py --tasks 7x7      # patches of 4 x 4 pixels, 10,000 images: a CPU
+    python benchmarks/bench_images.py --tasks 7x7 --beyond_edges --seeds 1 2 3 4 5    # as in the table
     python benchmarks/bench_images.py --tasks 14x14    # patches of 2 x 2, as many tokens as ViT-B/16 has
     python benchmarks/bench_images.py --scale gpu      # the same with 55,000 images and ViT-Ti, 20 epochs: a GPU
     python benchmarks/bench_images.py --mixers retention.py
@@ -16,7 +17,8 @@ searched as rate_search.py says. Images for training are the first ones of the 6
 validation, and the test split is Fashion-MNIST's. "local mean" is a mean over three tokens on each side, which shows
 how much of the task is near (peers/ has it, GLA and Hydra).
 
-Every training is a row of real_images.csv and is not repeated, so that a stopped run goes on where it was.
+Every training is a row of real_images.csv and is not repeated, so that a stopped run goes on where it was. What each
+test image changes is in real_images_examples.csv (jackknife.py).
 real_images_speed.csv has the times of a training step beside the Transformer's.
 """
 

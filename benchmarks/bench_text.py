@@ -20,9 +20,9 @@ trial of seed 0 from the chosen trial of seed 0. All models pool by the mean. Wh
 modeling and fine-tuning both have as many steps as take the Transformer's time, unless a step takes about as long
 (`reports.real.SAME_TIME`) in both.
 
-Every training is a row of real_text.csv and is not repeated. Trained language models are kept in the data's folder, or
-in the cache of an output folder of your own, and made again if they are missing. real_text_speed.csv has the times of
-a training step beside the Transformer's.
+Every training is a row of real_text.csv and is not repeated; real_text_examples.csv has what each test text changes.
+Trained language models are kept in the data's folder, or in the cache of an output folder of your own, and made again
+if they are missing. real_text_speed.csv has the times of a training step beside the Transformer's.
 """
 
 import json

@@ -1,8 +1,9 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The protocol of bench_images.py and bench_text.py: all models have one shape and one recipe, and the learning rate
-and the range of initial weights are searched, as much for each. Trials have one seed, and the validation
-split chooses; three other seeds of the choice count. Otherwise it is that of bench_search.py, with softmax
+The protocol of bench_images.py and bench_text.py: all models have one shape and one recipe, and the learning rate and
+the range of initial weights are searched, as much for each. Trials have one seed, and the validation split chooses;
+three other seeds of the choice count, or those of `--seeds`. With `--beyond_edges`, each search goes on until its best
+trial has neither the highest nor the lowest learning rate. Otherwise it is that of bench_search.py, with softmax
 attention, the Transformer, as the model whose time all others have where time is equal. In a third stage, "one
 change", the recommended LION trains with one field changed, at the learning rate and the initial weights that were
 chosen for it, with the same three seeds; and so do LION-LIT, LION-D and LION-S with what the paper's models have
