@@ -267,6 +267,8 @@ def main(args: list[str] | None = None) -> None:
     args = parser.parse_args(args)
     contestants = chosen_contestants(parser, args, list(CONTESTANTS))
     tasks = chosen_tasks(parser, args, SCALES)
+    if args.beyond_edges:
+        parser.error("--beyond_edges would change the language models from which fine-tunings in the table started.")
     begin_run(args)
     experiments = SCALES[args.scale]
     folder = quick_texts(args.cache_dir / "texts") if args.scale == "quick" else prepare(args.data, args.archives)

@@ -4,7 +4,8 @@ How much each test example changes a score: what intervals over examples are mad
 
 The jackknife (Tukey, 1958) gives example e of n the value n θ - (n - 1) θ_e, where θ is the score and θ_e that of the
 other examples. Of an accuracy over examples, it is 1 if e is right and else 0; of every score, the mean of the values
-is about the score. A table NAME.csv of trainings has them in NAME_examples.csv.
+is about the score. Of more than `MOST` examples, neighbours are left out together, as one. A table NAME.csv of
+trainings has the values in NAME_examples.csv.
 """
 
 import io
@@ -21,12 +22,13 @@ from transformers import EvalPrediction
 
 KEYS = ("scale", "task", "contestant", "stage", "trial", "seed")  # which tell a training from others
 
+MOST = 2_000  # values of a training
 Record = Callable[[np.ndarray], None]  # gets the values of a training
 
 
 def jackknife_values(metrics: Callable[[EvalPrediction], dict[str, float]], name: str, output) -> np.ndarray:
     """
-    The value of each example, in the order of the dataset.
+    The value of each example, or each `MOST`th part of them, in the order of the dataset.
 
     Args:
         metrics, name: `compute_metrics` of a Trainer, and the one of its metrics that is the score.
@@ -38,14 +40,15 @@ def jackknife_values(metrics: Callable[[EvalPrediction], dict[str, float]], name
 
     count = len(output.label_ids)
     is_in = np.ones(count, dtype=bool)
-    values = np.empty(count)
+    groups = np.array_split(np.arange(count), min(count, MOST))
+    others = np.empty(len(groups))
     with redirect_stdout(io.StringIO()):  # run_glue.py tells of correlations that are not defined
         of_all = score(is_in)
-        for example in range(count):
-            is_in[example] = False
-            values[example] = count * of_all - (count - 1) * score(is_in)
-            is_in[example] = True
-    return values
+        for number, group in enumerate(groups):
+            is_in[group] = False
+            others[number] = score(is_in)
+            is_in[group] = True
+    return len(groups) * of_all - (len(groups) - 1) * others
 
 
 def table_of_examples(path: Path) -> Path:

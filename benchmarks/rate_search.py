@@ -24,6 +24,7 @@ from bench_search import STAGES, Search, search_arguments
 from jackknife import Record, append_values
 from measure import RESULTS, is_ours, read_rows, torch_threads
 from peers.trials import AS_PUBLISHED, SEEDS
+from reports.paired import rate_among
 from reports.real import LONGER, base_of, has_same_time
 from trainings import MODELS, Experiment, TrainingParser, count, last_layer_full, make_config, train
 
@@ -35,6 +36,7 @@ ONE_CHANGE = "one change"
 OTHER_STAGES = (ONE_CHANGE, LONGER)  # are run if they are asked for
 # Weights begin as in BERT and DeiT, or in a wider range.
 TRIALS = ({}, {"rate": 2.0}, {"initializer_range": 0.1}, {"initializer_range": 0.1, "rate": 2.0})
+MOST_BEYOND = 6  # trials of `--beyond_edges`: an untrainable task may have no best rate
 MOST = 1.02  # the most parameters of a model ÷ the fewest
 
 
@@ -78,22 +80,25 @@ class RateSearch(Search):
 
     def all_trials(self, contestant: str) -> list[dict]:
         """
-        The grid, and beyond it, while the best trial has the highest or the lowest learning rate of all, one more with
-        twice or half of that. They are found by what the table has.
+        The grid, and up to `MOST_BEYOND` trials more: while the best one has the highest or the lowest learning rate
+        of those that have all else in common with it, one with twice or half of that. They are found by what the table
+        has.
         """
         trials, name = self.grid(), base_of(contestant) if contestant in self.changes else contestant
         rows = {row["trial"]: row for row in read_rows(self.path, **self.about, contestant=name, stage="trial")}
-        while rows.keys() >= {*range(len(trials))}:
-            rates = [trial.get("rate", 1.0) for trial in trials]
-            best = self.best([rows[number] for number in range(len(trials))])["trial"]
-            if min(rates) < rates[best] < max(rates):
+        most = len(trials) + MOST_BEYOND
+        while len(trials) < most and rows.keys() >= {*range(len(trials))}:
+            best = trials[self.best([rows[number] for number in range(len(trials))])["trial"]]
+            low, rate, high = rate_among(trials, best)
+            if low < rate < high:
                 break
-            trials.append(trials[best] | {"rate": rates[best] * (2.0 if rates[best] == max(rates) else 0.5)})
+            trials.append(best | {"rate": rate * (2.0 if rate == high else 0.5)})
         return trials
 
     def trials(self, contestant: str) -> list[dict]:
-        known = None if self.args.beyond_edges else len(self.grid())
-        return self.all_trials(contestant)[: self.args.trials or known]
+        if self.args.beyond_edges:
+            return self.all_trials(contestant)
+        return self.grid()[: self.args.trials]
 
     def choice(self, contestant: str) -> int | None:
         return super().choice(base_of(contestant) if contestant in self.changes else contestant)
@@ -215,6 +220,8 @@ def chosen_contestants(parser: TrainingParser, args: argparse.Namespace, known: 
     """
     if args.quick:
         args.scale, args.repeats = "quick", 2
+    if args.beyond_edges and args.trials:
+        parser.error("--beyond_edges goes on after all trials: leave --trials out.")
     own = parser.add_mixers(args.mixers)
     if unknown := {*(args.contestants or ())} - {*known, *own}:
         parser.error(f"there is no contestant {' and no '.join(sorted(unknown))}: {', '.join([*known, *own])}")

@@ -27,7 +27,7 @@ from peers.auto_classes import peer_class
 from peers.mamba import MAMBA_PEERS, BidirectionalMamba
 from tasks.generated import NO_LABEL, PAD_ID, TASKS, load_task
 from training_lion.scripts.training import accuracy
-from transformers import Trainer, TrainingArguments, set_seed
+from transformers import EvalPrediction, Trainer, TrainingArguments, set_seed
 from transformers.integrations import get_available_reporting_integrations
 
 from configuration_lion import LionConfig, published_fields
@@ -338,17 +338,24 @@ def train(
     """
     model = start(model_name, seed, experiment, data)
     trainer, columns = make_trainer(model, seed, experiment, data, output_dir, **arguments)
+    metrics_of, evaluated = trainer.compute_metrics, {}
+
+    def keep(prediction: EvalPrediction) -> dict[str, float]:
+        evaluated["last"] = prediction
+        return metrics_of(prediction)
+
+    if record is not None:
+        trainer.compute_metrics = keep
     result = trainer.train()
     row = dict.fromkeys(METRICS) | {"chance": data.chance}
     # No position embedding has been learnt for what is longer than in training.
     skipped = {"longer"} if model.config.position_embedding_type == "absolute" else set()
     for split in ("validation", "test", "longer"):
         if split in data.splits.keys() - skipped:
-            output = trainer.predict(data.splits[split].select_columns(columns), metric_key_prefix=split)
-            trainer.log(output.metrics)
-            row |= {name: value for name, value in output.metrics.items() if name in METRICS}
+            metrics = trainer.evaluate(data.splits[split].select_columns(columns), metric_key_prefix=split)
+            row |= {name: value for name, value in metrics.items() if name in METRICS}
             if split == "test" and record is not None:
-                record(jackknife_values(trainer.compute_metrics, "accuracy", output))
+                record(jackknife_values(metrics_of, "accuracy", evaluated["last"]))
     return row | {"parameters": model.num_parameters(), "train_seconds": result.metrics["train_runtime"]}
 
 

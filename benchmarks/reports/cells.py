@@ -12,10 +12,18 @@ WIDE = 20  # points of accuracy: a standard deviation above it hides that seeds 
 
 
 def of_last_choice(rows: list[dict]) -> list[dict]:
-    """Rows of searches without seeds of an earlier choice, which further trials have replaced."""
-    choices = {(row["task"], row["contestant"], row["stage"]): row["trial"] for row in rows if row["stage"] != "trial"}
-    of = lambda row: choices.get((row["task"], row["contestant"], row["stage"]), row["trial"])
-    return [row for row in rows if row["trial"] == of(row)]
+    """
+    Rows of searches without seeds of an earlier choice, which further trials have replaced: that of equal steps counts
+    for all stages, and for a change of a model that of the model itself.
+    """
+
+    def model(row: dict) -> tuple[str, str]:
+        name = row["contestant"]
+        return row["task"], name.partition(",")[0] if row["stage"] == "one change" else name
+
+    choices = {(*model(row), row["stage"]): row["trial"] for row in rows if row["stage"] != "trial"}
+    of = lambda row: choices.get((*model(row), "equal steps"), choices.get((*model(row), row["stage"])))
+    return [row for row in rows if row["stage"] == "trial" or row["trial"] == of(row)]
 
 
 def numbers(values: Iterable[float | None]) -> list[float]:

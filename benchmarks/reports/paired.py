@@ -4,12 +4,15 @@ Differences of models over the seeds that both have: of seed s, both see the sam
 are over seeds, and over test examples where the tables of at least two seeds have them (jackknife.py): d_se, by which
 example e changes the difference of seed s, is δ + a_s + b_e + c_se with independent parts. The variance of the mean
 over S seeds and E examples is Var(a) / S + Var(b) / E + Var(c) / SE. The variance between the differences of seeds
-estimates the first and the last part, the covariance of the examples of two seeds the second one.
+estimates the first and the last part, the covariance of the examples of two seeds the second one. An interval adds the
+squares of both half-widths, of Student's t for the seeds and of the normal distribution for the many examples: it
+holds the true difference in 95 to 99 of 100 repetitions, with two seeds or more (tests/benchmarks/test_jackknife.py).
 """
 
 import json
 import statistics
 from collections import defaultdict
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -31,10 +34,11 @@ class Score(float):
 Scores = dict[str, dict[int, float]]
 CONFIDENCE = 0.95
 ABOUT = (
-    "Behind the semicolon: the difference from {}, paired by seeds, and its 95 % interval (Student's t) over seeds "
-    "and test examples."
+    "Behind the semicolon: the difference from {}, paired by seeds, and its 95 % interval (Student's t over seeds{} "
+    "the error of the test examples{})."
 )
-ABOUT_SEEDS = "Over seeds alone, since results of single examples were not kept: the intervals of {}."
+WITH_EXAMPLES, WITHOUT_EXAMPLES = (", and", ""), ("; without", ", which all models share")
+ABOUT_SEEDS = "Without the error of the test examples are the intervals of {}."
 ABOUT_MISSING = "No difference or interval is told where {} has no trainings, from which it would be told: {}."
 ABOUT_COUNTS = "n: seeds of a model, where others have another number of them."
 ABOUT_DIVERGED = "A training without a score (NaN) is in no mean."
@@ -43,19 +47,16 @@ ABOUT_EDGES = "↑ and ↓: the chosen learning rate is the highest or the lowes
 
 def difference(scores: dict[int, float], reference: dict[int, float]) -> tuple[float, float, float] | None:
     """The mean difference over common seeds and the ends of its interval; `None` with fewer than two such seeds."""
-    from scipy.special import stdtrit  # a GPU's machine has no scipy, and no such table
+    from scipy.special import ndtri, stdtrit  # a GPU's machine has no scipy, and no such table
 
     found = [first - second for first, second in pairs(scores, reference)]
     if len(found) < 2:
         return None
-    mean, variance, freedom = statistics.mean(found), statistics.variance(found) / len(found), len(found) - 1
+    mean, end = statistics.mean(found), (1 + CONFIDENCE) / 2
+    squared = float(stdtrit(len(found) - 1, end)) ** 2 * statistics.variance(found) / len(found)
     if (of_examples := examples(scores, reference)) is not None:
-        more = error_of_examples(of_examples)
-        # Satterthwaite's, for the sum of both.
-        parts = variance**2 / freedom + more**2 / (of_examples.shape[1] - 1)
-        variance += more
-        freedom = variance**2 / parts if parts else freedom
-    half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * variance**0.5
+        squared += float(ndtri(end)) ** 2 * error_of_examples(of_examples)
+    half = squared**0.5
     return mean, mean - half, mean + half
 
 
@@ -113,20 +114,26 @@ def cell(name: str, scores: Scores, reference: str, mark: str = "") -> str:
 
 def edges(rows: list[dict]) -> dict[tuple[str, str], str]:
     """Mark, by task and contestant, chosen trials with the highest (" ↑") or lowest (" ↓") rate of their grid."""
-    rates, chosen = defaultdict(dict), {}
+    trials, chosen = defaultdict(dict), {}
     for row in rows:
         case = row["task"], row["contestant"]
         if row["stage"] == "trial":
-            rates[case][row["trial"]] = json.loads(row.get("setting") or "{}").get("rate", 1.0)
+            trials[case][row["trial"]] = json.loads(row.get("setting") or "{}")
         else:
             chosen[case] = row["trial"]
     found = {}
-    for case, trial in chosen.items():
-        grid = rates[case].values()
-        if trial in rates[case] and min(grid) < max(grid):
-            rate = rates[case][trial]
-            found[case] = " ↑" if rate == max(grid) else " ↓" if rate == min(grid) else ""
+    for case, number in chosen.items():
+        if number in trials[case]:
+            low, rate, high = rate_among(trials[case].values(), trials[case][number])
+            found[case] = "" if low < rate < high or low == high else " ↑" if rate == high else " ↓"
     return found
+
+
+def rate_among(trials: Iterable[dict], chosen: dict) -> tuple[float, float, float]:
+    """The lowest rate, that of the chosen trial, and the highest, of trials that have all else in common with it."""
+    others = lambda trial: {name: value for name, value in trial.items() if name != "rate"}
+    rates = [trial.get("rate", 1.0) for trial in trials if others(trial) == others(chosen)]
+    return min(rates), chosen.get("rate", 1.0), max(rates)
 
 
 def reference_of(columns: list[Scores], usual: str) -> str:
@@ -153,32 +160,39 @@ def about_trials(rows: list[dict], titles: dict[str, str]) -> str:
 
 def note(columns: dict[str, Scores], reference: str, has_edges: bool) -> str:
     """Explain the cells, and which have no difference for want of the reference."""
-    has_differences = any(
-        difference(of_seed, scores.get(reference, {}))
+    compared = [
+        (of_seed, scores.get(reference, {}))
         for scores in columns.values()
         for name, of_seed in scores.items()
         if name != reference
-    )
-    alone, by_seeds = without_reference(columns, reference), over_seeds_alone(columns, reference)
+    ]
+    has_differences = any(difference(*x) for x in compared)
+    some_know = any(examples(*x) is not None for x in compared)
+    alone, by_seeds = without_reference(columns, reference), over_seeds_alone(columns, lambda name: reference)
     cells = [of_seed for scores in columns.values() for of_seed in scores.values()]
     usual = {title: usual_count(scores) for title, scores in columns.items() if scores}
     has_counts = any(len(x) != count for title, count in usual.items() for x in columns[title].values())
-    about = [f"{about_means(x.values() for x in cells)}."] + [ABOUT.format(reference)] * has_differences
-    about += [ABOUT_SEEDS.format(by_seeds)] * bool(by_seeds) + [alone] * bool(alone) + [ABOUT_COUNTS] * has_counts
+    kind = WITH_EXAMPLES if some_know else WITHOUT_EXAMPLES
+    about = [f"{about_means(x.values() for x in cells)}."] + [ABOUT.format(reference, *kind)] * has_differences
+    about += [by_seeds] * bool(some_know and by_seeds) + [alone] * bool(alone) + [ABOUT_COUNTS] * has_counts
     about += [ABOUT_DIVERGED] * any(map(diverged, cells)) + [ABOUT_EDGES] * has_edges
     return " ".join(about)
 
 
-def over_seeds_alone(columns: dict[str, Scores], reference: str) -> str:
-    """Tell which intervals know nothing of the error of the examples: columns, or models of one; "" if all know."""
+def over_seeds_alone(columns: dict[str, Scores], base: Callable[[str], str]) -> str:
+    """
+    Say which intervals are without the error of the examples: whole columns, or models of one; "" if none is. `base`
+    has the model from which a model differs.
+    """
     found = []
     for title, scores in columns.items():
-        base = scores.get(reference, {})
-        told = [name for name, x in scores.items() if name != reference and difference(x, base)]
-        alone = [name for name in told if examples(scores[name], base) is None]
+        of_base = {name: scores.get(base(name), {}) for name in scores if base(name) != name}
+        told = [name for name, reference in of_base.items() if difference(scores[name], reference)]
+        alone = [name for name in told if examples(scores[name], of_base[name]) is None]
         if alone:
+            title = title.split(", ")[0]
             found.append(title if alone == told else f"{', '.join(alone)} in {title}")
-    return "; ".join(found)
+    return ABOUT_SEEDS.format("; ".join(found)) if found else ""
 
 
 def without_reference(columns: dict[str, Scores], reference: str) -> str:

@@ -11,7 +11,6 @@ from jackknife import with_values
 from reports.cells import about_cells, footnote, in_order, markdown_table, of_last_choice, panel, score_cell
 from reports.names import PUBLISHED_LIONS, colors_of
 from reports.paired import (
-    ABOUT_SEEDS,
     Score,
     Scores,
     about_trials,
@@ -114,7 +113,7 @@ def score_tables(
             for title, ours in ({} if tables else of).items()
             if (order := in_published_order(scores.get(ours, {}), {x: row[title] for x, row in theirs.items()}))
         ]
-        about = without_reference(scores, reference)
+        about = f"{over_seeds_alone(scores, lambda name: reference)} {without_reference(scores, reference)}".strip()
         if not tables:
             about = f"{note(scores, reference, any(any(x.values()) for x in marks.values()))} {trials}".rstrip()
         tables += [f"{STAGE_TITLES[stage]}:", markdown_table(header, list(lines.values())), *[about] * bool(about)]
@@ -263,10 +262,7 @@ def changes(read: Read, is_shown: Callable[[str], bool]) -> str:
                 is_timed = {name, base_of(name)} <= times.keys()
                 line.append(f"{times[name] / times[base_of(name)]:.2f}" if is_timed else "")
     about = "Behind the semicolon: the difference from the model without a change, as in the tables of real data."
-    of_base = lambda base, scores: {name: x for name, x in scores.items() if base_of(name) == base}
-    by_seeds = [over_seeds_alone({x: of_base(base, of) for x, of in columns.items()}, base) for base in bases]
-    if by_seeds := "; ".join(dict.fromkeys(filter(None, by_seeds))):
-        about += f" {ABOUT_SEEDS.format(by_seeds)}"
+    about = f"{about} {over_seeds_alone(columns, base_of)}".rstrip()
     return f"{markdown_table(header, list(lines.values()))}\n\n{about}" if columns else ""
 
 

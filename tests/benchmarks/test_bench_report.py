@@ -441,3 +441,10 @@ def test_seeds_of_an_earlier_choice_do_not_count():
     rows = [dict(zip(columns, row, strict=True)) for row in (*trials, *first, *other, *later)]
     found = importlib.import_module("reports.cells").of_last_choice(rows)
     assert [tuple(row.values()) for row in found] == [*trials, *other, *later]
+    # Nor in other stages, nor with a change.
+    stale = [("mlm", "LION", "equal time", 0, 1), ("mlm", "LION, a", "one change", 0, 1)]
+    fresh = [("mlm", "LION", "equal time", 2, 1), ("mlm", "LION, a", "one change", 2, 1)]
+    alone = [("mlm", "LION-S", "equal time", 1, 1), ("mlm", "LION-S, a", "one change", 3, 1)]
+    rows += [dict(zip(columns, row, strict=True)) for row in (*stale, *fresh, *alone)]
+    found = importlib.import_module("reports.cells").of_last_choice(rows)
+    assert [tuple(row.values()) for row in found] == [*trials, *other, *later, *fresh, *alone]

@@ -206,7 +206,7 @@ def test_images_are_a_search_that_goes_on(images, only_scores_by_time, tmp_path)
     assert all(row["jackknife"].mean() == pytest.approx(row["test_accuracy"]) for row in found if "jackknife" in row)
     page = (tmp_path / "real.md").read_text(encoding="utf-8")
     assert "| softmax | " in page and "Equal steps:" in page and "| 1.00 | 77.9 | 1 |" in page
-    assert "over seeds and test examples." in page and "seeds alone" not in page
+    assert "and the error of the test examples)." in page and "Without the error" not in page
     assert (tmp_path / "images" / "scores_by_time.png").stat().st_size > 5000
 
 
@@ -242,8 +242,9 @@ def test_texts_are_a_search_that_goes_on(text, no_pictures, tmp_path, monkeypatc
     changing = ("train_seconds", "train_cpu_seconds", "day")
     assert all(again[-1][name] == value for name, value in last.items() if name not in changing)
     found = with_values(again, read_rows(tmp_path / "real_text_examples.csv"))
-    count = {"mlm": 9, "facets": 9}
-    assert all(len(row["jackknife"]) == count[row["task"]] for row in found if row["stage"] != "trial")
+    found = [row for row in found if row["stage"] != "trial"]
+    assert all(row["jackknife"].mean() == pytest.approx(row["test_score"], abs=0.05) for row in found)
+    assert all(len(row["jackknife"]) == 9 for row in found) and len({row["test_score"] for row in found}) > 2
     page = (tmp_path / "real.md").read_text(encoding="utf-8")
     assert page.startswith("# Real data\n\n**A trial of a few steps**")
     assert "Equal time: as many steps" in page and "| 69.88 | 82.95 |" in page
@@ -337,11 +338,13 @@ def test_learning_rates_at_the_edge_of_their_grid_are_marked():
         of_trials = [case | {"stage": "trial", "trial": n, "setting": json.dumps(x)} for n, x in enumerate(grid)]
         return [*of_trials, case | {"stage": "equal steps", "trial": chosen, "setting": json.dumps(grid[chosen])}]
 
-    cases = {"low": (2, trials), "middle": (1, trials), "high": (3, trials), "no grid": (0, trials[::2])}
+    cases = {"low": (2, trials), "high": (3, trials), "no grid": (0, trials[::2])}
+    # A higher rate was tried, but with other initial weights.
+    cases |= {"highest of its kind": (1, trials), "middle": (1, [{}, {"rate": 2.0}, {"rate": 4.0}])}
     found = edges([row for name, case in cases.items() for row in rows(name, *case)])
     assert {name: found.get(("7x7", name)) for name in cases} == {
         **{"low": " ↓", "middle": "", "high": " ↑"},
-        "no grid": None,
+        **{"highest of its kind": " ↑", "no grid": ""},
     }
 
 
@@ -385,7 +388,7 @@ def test_trials_go_on_beyond_the_edge_where_the_best_one_is(images, rate_search,
         monkeypatch.setattr(found, "columns", columns)
         return found
 
-    best = {"softmax": 0.4e-3, "LION": 5e-3, "Vim": 1.2e-3}  # learning rates
+    best = {"softmax": 0.4e-3, "LION": 5e-3, "Vim": 1.2e-3, "LION-S": 1e-9}  # learning rates
 
     def columns(case, model, experiment, record):
         far = abs(experiment.learning_rate / best[case["contestant"]] - 1)
@@ -395,24 +398,41 @@ def test_trials_go_on_beyond_the_edge_where_the_best_one_is(images, rate_search,
     before = search()
     for name in best:
         before.equal_steps(name)
-    assert [before.choice(name) for name in best] == [2, 3, 2]
-    assert [len(before.all_trials(name)) for name in best] == [5, 5, 5]  # the first one beyond is known
-    assert [len(before.trials(name)) for name in best] == [4, 4, 4]
+    assert [before.choice(name) for name in best] == [2, 3, 2, 2]
+    assert [len(before.all_trials(name)) for name in best] == [5] * 4  # the first one beyond is known
+    assert [len(before.trials(name)) for name in best] == [4] * 4
+    assert len(search("--trials", "6").trials("LION")) == 4
     widened = search("--beyond_edges")
     assert widened.choice("LION") is None  # while a trial is missing
     for name in best:
         widened.equal_steps(name)
     rates = [[trial.get("rate", 1.0) for trial in widened.trials(name)] for name in best]
-    assert rates == [[1, 2, 1, 2, 0.5, 0.25], [1, 2, 1, 2, 4, 8], [1, 2, 1, 2, 0.5]]
+    assert rates == [
+        [1, 2, 1, 2, 0.5, 0.25],
+        [1, 2, 1, 2, 4, 8],
+        [1, 2, 1, 2, 0.5],
+        [1, 2, 1, 2, *(0.5**n for n in range(1, 7))],
+    ]
     choices = [widened.choice(name) for name in best]
-    assert choices == [4, 4, 2] and {x.get("initializer_range") for x in widened.trials("LION")[3:]} == {0.1}
+    assert choices == [4, 4, 2, 9] and {x.get("initializer_range") for x in widened.trials("LION")[3:]} == {0.1}
     rows = read_rows(widened.path, contestant="LION", stage="equal steps")
     assert [row["trial"] for row in rows] == [3] * 3 + [4] * 3 and " --beyond_edges --output_dir" in rows[-1][
         "command"
     ]
     edges = importlib.import_module("reports.paired").edges
-    assert set(edges(read_rows(widened.path)).values()) == {""}
+    marks = edges(read_rows(widened.path))
+    assert [marks["7x7", name] for name in best] == ["", "", "", " ↓"]  # six are enough
     change = next(name for name in widened.changes if name.startswith("LION,"))
     assert widened.make(change, 4)[1].learning_rate == pytest.approx(4e-3)
     without = search()  # the option left out undoes nothing
     assert without.choice("LION") == 4 and without.make("LION", 4)[1].learning_rate == pytest.approx(4e-3)
+
+
+def test_trials_beyond_edges_are_refused_where_they_would_mislead(images, text, rate_search, tmp_path, capsys):
+    for bench, words, message in (
+        (images, ["--trials", "2"], "--beyond_edges goes on after all trials: leave --trials out"),
+        (text, [], "--beyond_edges would change the language models from which fine-tunings in the table started"),
+    ):
+        with pytest.raises(SystemExit):
+            bench.main(["--quick", "--beyond_edges", "--output_dir", str(tmp_path), *words])
+        assert message in capsys.readouterr().err and not list(tmp_path.iterdir())
