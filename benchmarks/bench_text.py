@@ -33,7 +33,7 @@ from pathlib import Path
 
 import torch
 from bench_search import STAGES
-from jackknife import Record, jackknife_values
+from jackknife import MOST, Record, jackknife_values
 from measure import is_ours, read_rows
 from peers.auto_classes import auto_classes_of
 from rate_search import TRIALS, RateSearch, chosen_contestants, rate_arguments, run_search
@@ -106,6 +106,7 @@ RECIPE = {
 
 
 RESULTS_OF_RUN = "all_results.json"
+NEIGHBOURS = 10  # pieces of manuals, of which one text has several, that count as one test example
 
 
 def words(**options) -> list[str]:
@@ -202,7 +203,8 @@ class TextSearch(RateSearch):
             tester = run(words(do_eval=True, **options))
             if record is not None:
                 output = tester.predict(tester.eval_dataset)
-                record(jackknife_values(tester.compute_metrics, METRICS[self.task], output))
+                most = max(len(output.label_ids) // NEIGHBOURS, 3) if self.mlm is None else MOST
+                record(jackknife_values(tester.compute_metrics, METRICS[self.task], output, most))
         found = {"validation": read_metrics(output_dir), "test": read_metrics(output_dir / "test")}
         if self.mlm is not None:
             shutil.rmtree(output_dir)  # nobody starts from it

@@ -21,18 +21,20 @@ from transformers import EvalPrediction
 
 
 KEYS = ("scale", "task", "contestant", "stage", "trial", "seed")  # which tell a training from others
-
 MOST = 2_000  # values of a training
 Record = Callable[[np.ndarray], None]  # gets the values of a training
 
 
-def jackknife_values(metrics: Callable[[EvalPrediction], dict[str, float]], name: str, output) -> np.ndarray:
+def jackknife_values(
+    metrics: Callable[[EvalPrediction], dict[str, float]], name: str, output, most: int = MOST
+) -> np.ndarray:
     """
-    The value of each example, or each `MOST`th part of them, in the order of the dataset.
+    The value of each example, or of `most` groups of neighbours, in the order of the dataset.
 
     Args:
         metrics, name: `compute_metrics` of a Trainer, and the one of its metrics that is the score.
         output: has the `predictions` and `label_ids` of at least two examples.
+        most: where neighbours belong together, as pieces of one text, so few that they are in one group.
     """
 
     def score(is_in: np.ndarray) -> float:
@@ -40,7 +42,7 @@ def jackknife_values(metrics: Callable[[EvalPrediction], dict[str, float]], name
 
     count = len(output.label_ids)
     is_in = np.ones(count, dtype=bool)
-    groups = np.array_split(np.arange(count), min(count, MOST))
+    groups = np.array_split(np.arange(count), min(count, most))
     others = np.empty(len(groups))
     with redirect_stdout(io.StringIO()):  # run_glue.py tells of correlations that are not defined
         of_all = score(is_in)

@@ -53,16 +53,18 @@ def test_examples_with_several_labels_are_weighed(jackknife):
     np.testing.assert_allclose(values, 20 * right.sum() / of.sum() - 19 * left_out, atol=1e-12)
 
 
-def test_many_examples_are_left_out_in_groups(jackknife, monkeypatch):
+def test_many_examples_are_left_out_in_groups(jackknife):
     """Neighbours together: of an accuracy, their share of right ones."""
-    monkeypatch.setattr(jackknife, "MOST", 10)
     training = importlib.import_module("training_lion.scripts.training")
     answers, labels = np.random.default_rng(0).integers(2, size=(2, 50))
     output = SimpleNamespace(predictions=answers, label_ids=labels)
-    values = jackknife.jackknife_values(training.accuracy, "accuracy", output)
-    np.testing.assert_allclose(values, (answers == labels).reshape(10, 5).mean(1), atol=1e-12)
+    for most in (10, 5):
+        values = jackknife.jackknife_values(training.accuracy, "accuracy", output, most)
+        np.testing.assert_allclose(values, (answers == labels).reshape(most, -1).mean(1), atol=1e-12)
     odd = SimpleNamespace(predictions=answers[:-3], label_ids=labels[:-3])
-    assert len(jackknife.jackknife_values(training.accuracy, "accuracy", odd)) == 10
+    assert len(jackknife.jackknife_values(training.accuracy, "accuracy", odd, most=10)) == 10
+    many = SimpleNamespace(predictions=np.zeros(2001, int), label_ids=np.zeros(2001, int))
+    assert len(jackknife.jackknife_values(training.accuracy, "accuracy", many)) == 2000
 
 
 def test_correlations_that_are_not_defined_are_quiet(jackknife, capsys):
