@@ -20,6 +20,7 @@ from dataclasses import replace
 
 import bench_recall
 import torch
+from jackknife import Record
 from measure import add_columns, append_rows, interleaved, read_rows, summary, torch_threads
 from peers.trials import AS_PUBLISHED, CONTESTANTS, SEARCH_SEED, SEEDS, trials_of
 from report import begin_run, write_pages
@@ -101,9 +102,13 @@ class Search:
     def make(self, contestant: str, number: int) -> tuple[str, Experiment]:
         return make_experiment(contestant, self.all_trials(contestant)[number], self.experiment)
 
-    def fit(self, case: dict, model: str, experiment: Experiment) -> dict:
-        """Columns of the row of a training; `case` has those that tell it from others."""
-        return train(model, case["seed"], experiment, self.data, self.args.cache_dir, **self.report_of(case))
+    def fit(self, case: dict, model: str, experiment: Experiment, record: Record | None = None) -> dict:
+        """
+        Columns of the row of a training; `case` has those that tell it from others, and `record` gets the
+        `jackknife_values` of the test split.
+        """
+        data, options = self.data, self.report_of(case)
+        return train(model, case["seed"], experiment, data, self.args.cache_dir, record, **options)
 
     def report_of(self, case: dict) -> dict:
         """The arguments of `reporting` for the training of a case."""

@@ -24,9 +24,10 @@ from bench_search import STAGES, Search, search_arguments
 from jackknife import Record, append_values
 from measure import RESULTS, is_ours, read_rows, torch_threads
 from peers.trials import AS_PUBLISHED, SEEDS
+from reports.cells import base_of
 from reports.paired import rate_among
-from reports.real import LONGER, base_of, has_same_time
-from trainings import MODELS, Experiment, TrainingParser, count, last_layer_full, make_config, train
+from reports.real import LONGER, has_same_time
+from trainings import MODELS, Experiment, TrainingParser, count, last_layer_full, make_config
 
 
 NAMED = (*MODELS,)  # without mixers of one's own, which come later
@@ -74,6 +75,10 @@ class RateSearch(Search):
     def changes(self) -> dict[str, dict]:
         return changes_of(self.experiment.config["num_hidden_layers"], self.data.config.get("modality", "text"))
 
+    def unchanged(self, contestant: str) -> str:
+        """The model that a contestant is, or is a change of."""
+        return base_of(contestant) if contestant in self.changes else contestant
+
     def grid(self) -> list[dict]:
         """The trials of every contestant."""
         return list(TRIALS)
@@ -84,7 +89,7 @@ class RateSearch(Search):
         of those that have all else in common with it, one with twice or half of that. They are found by what the table
         has.
         """
-        trials, name = self.grid(), base_of(contestant) if contestant in self.changes else contestant
+        trials, name = self.grid(), self.unchanged(contestant)
         rows = {row["trial"]: row for row in read_rows(self.path, **self.about, contestant=name, stage="trial")}
         most = len(trials) + MOST_BEYOND
         while len(trials) < most and rows.keys() >= {*range(len(trials))}:
@@ -101,7 +106,7 @@ class RateSearch(Search):
         return self.grid()[: self.args.trials]
 
     def choice(self, contestant: str) -> int | None:
-        return super().choice(base_of(contestant) if contestant in self.changes else contestant)
+        return super().choice(self.unchanged(contestant))
 
     def changes_among(self, contestants: Iterable[str]) -> list[str]:
         """The changes of these contestants."""
@@ -134,10 +139,9 @@ class RateSearch(Search):
     def make(self, contestant: str, number: int) -> tuple[str, Experiment]:
         trial = dict(self.all_trials(contestant)[number])  # fewer --trials do not undo a search
         rate = self.experiment.learning_rate * trial.pop("rate", 1.0)
-        change = self.changes.get(contestant)
-        unchanged = contestant if change is None else base_of(contestant)
+        unchanged = self.unchanged(contestant)
         model, fields = self.variants.get(unchanged, (unchanged, {}))
-        fields = fields | (change or {})
+        fields = fields | self.changes.get(contestant, {})
         return model, replace(self.experiment, learning_rate=rate, variant=trial | fields)
 
     def fit(self, case: dict, model: str, experiment: Experiment) -> dict:
@@ -157,12 +161,8 @@ class RateSearch(Search):
         return {"command": command} | self.columns(case, model, experiment, record)
 
     def columns(self, case: dict, model: str, experiment: Experiment, record: Record | None = None) -> dict:
-        """
-        Columns of the row of a training, but for the command; `case` has those that tell it from others, and `record`
-        gets the `jackknife_values` of the test split.
-        """
-        data, options = self.data, self.report_of(case)
-        return train(model, case["seed"], experiment, data, self.args.cache_dir, record, **options)
+        """Those of `Search.fit`, of the row of a training but for the command."""
+        return super().fit(case, model, experiment, record)
 
     def has_same_time(self, contestant: str, ratio: float) -> bool:
         return has_same_time(ratio)

@@ -11,6 +11,11 @@ from reports.names import COLORS, NOTE
 WIDE = 20  # points of accuracy: a standard deviation above it hides that seeds are of two kinds
 
 
+def base_of(name: str) -> str:
+    """The model of which a contestant of the stage "one change" is a variant."""
+    return name.partition(",")[0]
+
+
 def of_last_choice(rows: list[dict]) -> list[dict]:
     """
     Rows of searches without seeds of an earlier choice, which further trials have replaced: that of equal steps counts
@@ -19,7 +24,7 @@ def of_last_choice(rows: list[dict]) -> list[dict]:
 
     def model(row: dict) -> tuple[str, str]:
         name = row["contestant"]
-        return row["task"], name.partition(",")[0] if row["stage"] == "one change" else name
+        return row["task"], base_of(name) if row["stage"] == "one change" else name
 
     choices = {(*model(row), row["stage"]): row["trial"] for row in rows if row["stage"] != "trial"}
     of = lambda row: choices.get((*model(row), "equal steps"), choices.get((*model(row), row["stage"])))

@@ -125,7 +125,8 @@ def edges(rows: list[dict]) -> dict[tuple[str, str], str]:
     for case, number in chosen.items():
         if number in trials[case]:
             low, rate, high = rate_among(trials[case].values(), trials[case][number])
-            found[case] = "" if low < rate < high or low == high else " ↑" if rate == high else " ↓"
+            if low < high:
+                found[case] = " ↑" if rate == high else " ↓" if rate == low else ""
     return found
 
 

@@ -8,7 +8,16 @@ from itertools import combinations
 
 from jackknife import with_values
 
-from reports.cells import about_cells, footnote, in_order, markdown_table, of_last_choice, panel, score_cell
+from reports.cells import (
+    about_cells,
+    base_of,
+    footnote,
+    in_order,
+    markdown_table,
+    of_last_choice,
+    panel,
+    score_cell,
+)
 from reports.names import PUBLISHED_LIONS, colors_of
 from reports.paired import (
     Score,
@@ -113,9 +122,11 @@ def score_tables(
             for title, ours in ({} if tables else of).items()
             if (order := in_published_order(scores.get(ours, {}), {x: row[title] for x, row in theirs.items()}))
         ]
-        about = f"{over_seeds_alone(scores, lambda name: reference)} {without_reference(scores, reference)}".strip()
-        if not tables:
-            about = f"{note(scores, reference, any(any(x.values()) for x in marks.values()))} {trials}".rstrip()
+        if tables:
+            sentences = over_seeds_alone(scores, lambda name: reference), without_reference(scores, reference)
+        else:
+            sentences = note(scores, reference, any(any(x.values()) for x in marks.values())), trials
+        about = " ".join(filter(None, sentences))
         tables += [f"{STAGE_TITLES[stage]}:", markdown_table(header, list(lines.values())), *[about] * bool(about)]
         if orders:
             tables.append(
@@ -218,11 +229,6 @@ def all_ratios(read: Read) -> dict[str, dict[str, float]]:
     """Times of a training step ÷ the Transformer's, on images and on texts."""
     found = [step_ratios(read(f"{name}_speed"), titles) for name, titles, _ in SOURCES]
     return {title: ratios for of_source in found for title, ratios in of_source.items()}
-
-
-def base_of(name: str) -> str:
-    """The model of which a contestant of the stage "one change" is a variant."""
-    return name.partition(",")[0]
 
 
 CHANGED = ("real_images", "real_images_speed", "real_text", "real_text_speed")

@@ -72,7 +72,7 @@ def instead_of_training(bench, trainings, monkeypatch):
     """Scores that a training would have had: the rate decides them."""
     trained = []
 
-    def train(name, seed, experiment, data, cache_dir):
+    def train(name, seed, experiment, data, cache_dir, record):
         trained.append((name, seed, experiment.steps, experiment.learning_rate))
         score = 100 * experiment.learning_rate
         row = dict.fromkeys(trainings.METRICS) | {"validation_accuracy": score, "validation_loss": -score}
