@@ -70,7 +70,7 @@ def make_experiment(contestant: str, trial: dict, experiment: Experiment) -> tup
 
 class Search:
     """
-    The protocol for one task. Others may have other trials (`trials`, `make`), trainings (`fit`) or scores (`best`).
+    The protocol for one task. Others may have other trials (`numbers`, `make`), trainings (`fit`) or scores (`best`).
 
     Args:
         task, experiment, data: as those of trainings.py.
@@ -91,13 +91,14 @@ class Search:
     def all_trials(self, contestant: str) -> list[dict]:
         return trials_of(contestant)
 
-    def trials(self, contestant: str) -> list[dict]:
-        return self.all_trials(contestant)[: self.args.trials]
+    def numbers(self, contestant: str) -> list[int]:
+        """Those of the trials to choose from."""
+        return [*range(len(self.all_trials(contestant)))][: self.args.trials]
 
-    def trials_to_train(self, contestant: str) -> range:
-        """The numbers of the trials to choose from."""
-        count = len(self.trials(contestant))
-        return range(count if count > 1 else 0)
+    def trials_to_train(self, contestant: str) -> list[int]:
+        """None if there is no choice."""
+        numbers = self.numbers(contestant)
+        return numbers if len(numbers) > 1 else []
 
     def make(self, contestant: str, number: int) -> tuple[str, Experiment]:
         return make_experiment(contestant, self.all_trials(contestant)[number], self.experiment)
@@ -151,17 +152,17 @@ class Search:
     def choice(self, contestant: str) -> int | None:
         """The number of the best trial, `None` while trials are missing. One alone needs no training to be chosen."""
         rows = read_rows(self.path, **self.about, contestant=contestant, stage="trial")
-        count = len(self.trials(contestant))
-        if {row["trial"] for row in rows} >= set(range(count)):
+        numbers = self.numbers(contestant)
+        if {row["trial"] for row in rows} >= {*numbers}:
             return self.best(rows)["trial"]
-        return 0 if count == 1 else None
+        return numbers[0] if len(numbers) == 1 else None
 
     def equal_steps(self, contestant: str) -> None:
         """All trials, unless there is one alone, then the other seeds of the best one."""
-        number = 0
-        while number in self.trials_to_train(contestant):  # what comes next may depend on what came before
-            self.train(contestant, "trial", number, SEARCH_SEED)
-            number += 1
+        trained = []
+        while left := [x for x in self.trials_to_train(contestant) if x not in trained]:
+            self.train(contestant, "trial", left[0], SEARCH_SEED)  # what comes next may depend on it
+            trained.append(left[0])
         for seed in self.args.seeds:
             self.train(contestant, "equal steps", self.choice(contestant), seed)
 

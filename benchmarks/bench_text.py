@@ -14,7 +14,7 @@ one tokenizer for all. BERT is softmax attention with learnt positions ("softmax
 table, in the backbone of the others. All have norms before each block, and an MLP whose width makes parameters equal
 within 2 %.
 
-The protocol is in rate_search.py; here, masked language modeling has five trials. Of a fine-tuning, whose weights are
+The protocol is in rate_search.py; here, masked language modeling has six trials. Of a fine-tuning, whose weights are
 there, four learning rates are searched. It starts from the model that the contestant has of this seed and stage: a
 trial of seed 0 from the chosen trial of seed 0. All models pool by the mean. Where time is equal, masked language
 modeling and fine-tuning both have as many steps as take the Transformer's time, unless a step takes about as long
@@ -22,7 +22,8 @@ modeling and fine-tuning both have as many steps as take the Transformer's time,
 
 Every training is a row of real_text.csv and is not repeated; real_text_examples.csv has what each test text changes.
 Trained language models are kept in the data's folder, or in the cache of an output folder of your own, and made again
-if they are missing. real_text_speed.csv has the times of a training step beside the Transformer's.
+if they are missing. real_text_speed.csv has the times of a training step beside the Transformer's. `section` and `facets` have Debian's
+lists, which change by the day; with `--lists_of_today` they have a table of their own, real_text_today.csv.
 """
 
 import json
@@ -43,7 +44,7 @@ from run_glue import main as run_glue
 from run_mlm import main as run_mlm
 from tasks.real_data import SPLITS, digest, prepare, write_all
 from tokenization_lion import LionTokenizer
-from trainings import OWN_MIXERS, Data, Experiment, chosen_tasks, make_config, sizes
+from trainings import OWN_MIXERS, Data, Experiment, TrainingParser, chosen_tasks, make_config, sizes
 from transformers import AutoTokenizer
 
 from modeling_lion import LionForMaskedLM, LionForSequenceClassification
@@ -54,8 +55,9 @@ CONTESTANTS = (
     *("Hydra", "two Mamba-2"),
 )
 # Trials. Learning rates are higher than for images, since trainings are short.
-PRE_TRAINING = (*TRIALS, {"initializer_range": 0.1, "rate": 4.0})
+PRE_TRAINING = (*TRIALS, *({"initializer_range": 0.1, "rate": rate} for rate in (4.0, 8.0)))
 FINE_TUNING = ({}, {"rate": 2.0}, {"rate": 4.0}, {"rate": 8.0})
+OF_LISTS = ("section", "facets")  # tasks whose texts are Debian's lists, which change by the day
 POOLED = {"pooling": "mean"}  # better than the state of [CLS] for BERT, too
 # What run_glue.py measures for each task; for masked language modeling the accuracy on masked tokens.
 METRICS = {
@@ -141,6 +143,8 @@ class TextSearch(RateSearch):
         self, task: str, experiment: Experiment, folder: Path, args: Namespace, mlm: "TextSearch | None" = None
     ):
         self.folder, self.mlm = folder, mlm
+        if args.lists_of_today and task in OF_LISTS:
+            self.table, self.further_options = "real_text_today", " --lists_of_today"
         models = (args.data if is_ours(args.output_dir) else args.cache_dir) / "models"
         self.models = models / (f"{args.scale}-{args.steps}" if args.steps else args.scale)
         about = {"data": digest(folder, "manuals")} if mlm is None else {"data": digest(folder, task)} | POOLED
@@ -157,7 +161,8 @@ class TextSearch(RateSearch):
         if others := [row for row in read_rows(self.path, **self.about) if name not in row["settings"].split()]:
             raise ValueError(
                 f"{self.path} has trainings of {task} on other data than {name}, which {folder} has "
-                f"({others[0]['settings']}): give another --output_dir."
+                f"({others[0]['settings']}): give another --output_dir"
+                + (" or, for a table of their own, --lists_of_today." if task in OF_LISTS else ".")
             )
 
     def grid(self) -> list[dict]:
@@ -264,8 +269,18 @@ def quick_texts(folder: Path) -> Path:
     return folder
 
 
-def main(args: list[str] | None = None) -> None:
+def text_arguments() -> TrainingParser:
     parser = rate_arguments(__doc__, SCALES, list(CONTESTANTS))
+    parser.add_argument(
+        "--lists_of_today",
+        action="store_true",
+        help=f"{' and '.join(OF_LISTS)}, whose texts change by the day, in a table of their own: real_text_today.csv",
+    )
+    return parser
+
+
+def main(args: list[str] | None = None) -> None:
+    parser = text_arguments()
     args = parser.parse_args(args)
     contestants = chosen_contestants(parser, args, list(CONTESTANTS))
     tasks = chosen_tasks(parser, args, SCALES)

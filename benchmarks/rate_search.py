@@ -11,6 +11,7 @@ chosen for it, with the same three seeds; and so do LION-LIT, LION-D and LION-S 
 """
 
 import argparse
+import json
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable
@@ -64,11 +65,13 @@ class RateSearch(Search):
     Attributes:
         variants: by contestant, its entry in `trainings.MODELS` and the fields of its configuration that differ.
         program: of the command of a row.
+        further_options: of that command, besides those of every search.
     """
 
     time_of = TRANSFORMER
     variants: dict[str, tuple[str, dict]] = {}
     program = ""
+    further_options = ""
     comparable = (*Search.comparable, ONE_CHANGE)
 
     @property
@@ -83,27 +86,28 @@ class RateSearch(Search):
         """The trials of every contestant."""
         return list(TRIALS)
 
-    def all_trials(self, contestant: str) -> list[dict]:
+    def all_trials(self, contestant: str) -> dict[int, dict]:
         """
-        The grid, and up to `MOST_BEYOND` trials more: while the best one has the highest or the lowest learning rate
-        of those that have all else in common with it, one with twice or half of that. They are found by what the table
-        has.
+        By number the grid, the trials behind it that the table has, and if all of the grid that was asked for is
+        there, one to come: while the best one has the highest or the lowest learning rate of those that have all else
+        in common with it, with twice or half of that, until there are `MOST_BEYOND` behind the grid.
         """
-        trials, name = self.grid(), self.unchanged(contestant)
+        trials, name = dict(enumerate(self.grid())), self.unchanged(contestant)
+        most, asked = len(trials) + MOST_BEYOND, [*trials][: self.args.trials]
         rows = {row["trial"]: row for row in read_rows(self.path, **self.about, contestant=name, stage="trial")}
-        most = len(trials) + MOST_BEYOND
-        while len(trials) < most and rows.keys() >= {*range(len(trials))}:
-            best = trials[self.best([rows[number] for number in range(len(trials))])["trial"]]
-            low, rate, high = rate_among(trials, best)
-            if low < rate < high:
-                break
-            trials.append(best | {"rate": rate * (2.0 if rate == high else 0.5)})
+        for number in sorted(rows.keys() - trials):
+            trials[number] = json.loads(rows[number]["setting"])
+        if rows.keys() >= {*asked} and len(trials) < most:
+            best = trials[self.best([*rows.values()])["trial"]]
+            low, rate, high = rate_among([trials[number] for number in rows], best)
+            if not low < rate < high:
+                trials[len(trials)] = best | {"rate": rate * (2.0 if rate == high else 0.5)}
         return trials
 
-    def trials(self, contestant: str) -> list[dict]:
-        if self.args.beyond_edges:
-            return self.all_trials(contestant)
-        return self.grid()[: self.args.trials]
+    def numbers(self, contestant: str) -> list[int]:
+        of_grid = range(len(self.grid()))
+        beyond = [x for x in self.all_trials(contestant) if x not in of_grid] if self.args.beyond_edges else []
+        return [*of_grid[: self.args.trials], *beyond]
 
     def choice(self, contestant: str) -> int | None:
         return super().choice(self.unchanged(contestant))
@@ -151,7 +155,7 @@ class RateSearch(Search):
         options += f" --stages {shlex.join(STAGES)}" * (case["stage"] == STAGES[1])
         options += f" --steps {self.args.steps}" if self.args.steps else ""
         options += f" --trials {self.args.trials}" if self.args.trials else ""
-        options += " --beyond_edges" * self.args.beyond_edges
+        options += " --beyond_edges" * self.args.beyond_edges + self.further_options
         options += f" --seeds {shlex.join(map(str, self.args.seeds))}" * (tuple(self.args.seeds) != SEEDS)
         options += f" --mixers {shlex.join(self.args.mixers)}" * (model not in NAMED)
         options += "" if is_ours(self.args.output_dir) else f" --output_dir {shlex.quote(str(self.args.output_dir))}"
@@ -220,8 +224,8 @@ def chosen_contestants(parser: TrainingParser, args: argparse.Namespace, known: 
     """
     if args.quick:
         args.scale, args.repeats = "quick", 2
-    if args.beyond_edges and args.trials:
-        parser.error("--beyond_edges goes on after all trials: leave --trials out.")
+    if args.beyond_edges and args.trials == 1:
+        parser.error("--beyond_edges goes on from the best of several trials: give more --trials.")
     own = parser.add_mixers(args.mixers)
     if unknown := {*(args.contestants or ())} - {*known, *own}:
         parser.error(f"there is no contestant {' and no '.join(sorted(unknown))}: {', '.join([*known, *own])}")

@@ -219,6 +219,14 @@ def real_text(read: Read) -> str:
     return score_tables(scores, ratios, marks, trials, REFERENCES["real_text"], read("published"), of)
 
 
+@table("real text today", csv="real_text_today")
+def real_text_today(read: Read) -> str:
+    """On Debian's lists of another day."""
+    rows = trainings(read, "real_text_today")
+    scores = by_stage(rows, TEXTS, "test_score")
+    return score_tables(scores, {}, marks_of(rows, TEXTS), about_trials(rows, TEXTS), REFERENCES["real_text"], [], {})
+
+
 def all_scores(read: Read, stage: str) -> dict[str, Scores]:
     """The scores of a stage by title, on images and on texts."""
     found = [scores_of(trainings(read, name), stage, titles, score) for name, titles, score in SOURCES]

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
@@ -48,6 +49,11 @@ def arguments(bench, rate_search, *args: str):
     return rate_search.rate_arguments("", bench.SCALES, list(bench.CONTESTANTS)).parse_args(args)
 
 
+def text_arguments(text, folder: Path, *args: str):
+    words = ("--scale", "quick", "--output_dir", str(folder), "--data", str(folder), *args)
+    return text.text_arguments().parse_args(words)
+
+
 def some_images(count: int = 200) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     return torch.randint(256, (count, 28, 28), dtype=torch.uint8, generator=generator), torch.arange(count) % 10
@@ -64,9 +70,9 @@ def test_image_models_have_equal_parameters(images, rate_search, scale, task, tm
     trials = [search.make("Vim", number)[1] for number in range(4)]
     assert [x.learning_rate / experiment.learning_rate for x in trials] == [1, 2, 1, 2]
     assert [x.variant.get("initializer_range") for x in trials] == [None, None, 0.1, 0.1]
-    assert len(search.trials("softmax")) == len(search.trials("LION")) == 4
+    assert search.numbers("softmax") == search.numbers("LION") == [0, 1, 2, 3]
     args.trials = 1  # fewer than before: what a whole search has chosen stays
-    assert search.make("Vim", 3)[1] == trials[3] and len(search.trials("Vim")) == 1
+    assert search.make("Vim", 3)[1] == trials[3] and search.numbers("Vim") == [0]
     assert search.make("LION-LIT", 2)[1].variant == {"feature_map": "elu", "initializer_range": 0.1}  # SPEC §1
     search.check_parameters(["LION", *search.changes])
     monkeypatch.setattr(rate_search, "count", lambda name, *args: 103 if name == "LION-LIT" else 100)
@@ -254,8 +260,8 @@ def test_texts_are_a_search_that_goes_on(text, no_pictures, tmp_path, monkeypatc
     assert "Equal time: as many steps" in page and "| 69.88 | 82.95 |" in page
 
 
-def test_a_fine_tuning_needs_a_language_model(text, rate_search, tmp_path):
-    args = arguments(text, rate_search, "--scale", "quick", "--output_dir", str(tmp_path), "--data", str(tmp_path))
+def test_a_fine_tuning_needs_a_language_model(text, tmp_path):
+    args = text_arguments(text, tmp_path)
     folder, experiments = text.quick_texts(tmp_path / "texts"), text.SCALES["quick"]
     mlm = text.TextSearch("mlm", experiments["mlm"], folder, args)
     search = text.TextSearch("section", experiments["section"], folder, args, mlm)
@@ -264,8 +270,8 @@ def test_a_fine_tuning_needs_a_language_model(text, rate_search, tmp_path):
     search.check_parameters(text.CONTESTANTS)
 
 
-def test_trainings_on_other_texts_are_not_in_the_same_table(text, rate_search, tmp_path):
-    args = arguments(text, rate_search, "--scale", "quick", "--output_dir", str(tmp_path), "--data", str(tmp_path))
+def test_trainings_on_other_texts_are_not_in_the_same_table(text, tmp_path):
+    args = text_arguments(text, tmp_path)
     folder, experiments = text.quick_texts(tmp_path / "texts"), text.SCALES["quick"]
     mlm = text.TextSearch("mlm", experiments["mlm"], folder, args)
     section = partial(text.TextSearch, "section", experiments["section"], folder, args, mlm)
@@ -278,8 +284,34 @@ def test_trainings_on_other_texts_are_not_in_the_same_table(text, rate_search, t
     text.TextSearch("mlm", experiments["mlm"], folder, args)  # its texts are the same
 
 
-def test_text_models_have_equal_parameters(text, rate_search, tmp_path):
-    args = arguments(text, rate_search, "--scale", "quick", "--output_dir", str(tmp_path), "--data", str(tmp_path))
+def test_lists_of_another_day_have_a_table_of_their_own(text, tables, tmp_path, monkeypatch):
+    args = text_arguments(text, tmp_path, "--lists_of_today", "--trials", "1", "--seeds", "1", "2")
+    folder, experiments = text.quick_texts(tmp_path / "texts"), text.SCALES["quick"]
+    mlm = text.TextSearch("mlm", experiments["mlm"], folder, args)
+    row = {"scale": "quick", "task": "section", "stage": "equal steps", "settings": "data=0123456789ab"}
+    append_rows(mlm.path, [row])
+    search = text.TextSearch("section", experiments["section"], folder, args, mlm)
+    assert search.path == tmp_path / "real_text_today.csv"
+    score = {"softmax (rotary)": 0.5, "local mean": 0.4}
+
+    def columns(case, model, experiment, record):
+        test_score = score[case["contestant"]] + case["seed"] / 1_000
+        return {"test_score": test_score, "validation_score": 0.5, "validation_loss": 1.0}
+
+    monkeypatch.setattr(search, "columns", columns)
+    for name in score:
+        search.equal_steps(name)
+    rows = read_rows(search.path)
+    assert len(rows) == 4 and all(" --lists_of_today " in row["command"] for row in rows)
+    assert len(read_rows(mlm.path)) == 1
+    table = tables.real_text_today(lambda name: read_rows(tmp_path / f"{name}.csv"))
+    assert "| local mean | 40.1 ± 0.1; −10.0 [−10.0, −10.0] |" in table
+    others = text.TextSearch("documents", experiments["documents"], folder, args, mlm)
+    assert others.path == mlm.path
+
+
+def test_text_models_have_equal_parameters(text, tmp_path):
+    args = text_arguments(text, tmp_path)
     folder = text.quick_texts(tmp_path / "texts")
     for scale in ("cpu", "gpu"):
         experiment = text.SCALES[scale]["mlm"]
@@ -352,9 +384,9 @@ def test_learning_rates_at_the_edge_of_their_grid_are_marked():
     }
 
 
-def test_models_that_are_as_fast_are_trained_once(text, rate_search, tables, tmp_path, monkeypatch):
+def test_models_that_are_as_fast_are_trained_once(text, tables, tmp_path, monkeypatch):
     """Their trainings with equal steps count where time is equal, too: a step takes as long within 5 %."""
-    args = arguments(text, rate_search, "--scale", "quick", "--output_dir", str(tmp_path), "--data", str(tmp_path))
+    args = text_arguments(text, tmp_path)
     folder = text.quick_texts(tmp_path / "texts")
     search, trained = text.TextSearch("mlm", text.SCALES["quick"]["mlm"], folder, args), []
     ratios = {"softmax": 1.0, "LION": 0.96, "LION-LIT": 0.8}
@@ -381,36 +413,38 @@ def test_models_that_are_as_fast_are_trained_once(text, rate_search, tables, tmp
     assert all(f"| {name} | {score} |" in table for name, score in zip(ratios, ("50.0", "50.0", "60.0"), strict=True))
 
 
-def test_trials_go_on_beyond_the_edge_where_the_best_one_is(images, rate_search, tmp_path, monkeypatch):
-    """Of every model alike: until a higher and a lower learning rate are both worse, whatever else a trial has."""
+def search_for(best: dict[str, float], images, rate_search, folder: Path, *options: str):
+    """A search without trainings, whose best learning rates are these."""
     experiment = images.SCALES["quick"]["7x7"]
     data = images.load_data(some_images(), some_images(), experiment)
-
-    def search(*options: str):
-        args = arguments(images, rate_search, "--scale", "quick", "--output_dir", str(tmp_path), *options)
-        found = images.ImageSearch("7x7", experiment, data, args)
-        monkeypatch.setattr(found, "columns", columns)
-        return found
-
-    best = {"softmax": 0.4e-3, "LION": 5e-3, "Vim": 1.2e-3, "LION-S": 1e-9}  # learning rates
+    args = arguments(images, rate_search, "--scale", "quick", "--output_dir", str(folder), *options)
+    found = images.ImageSearch("7x7", experiment, data, args)
 
     def columns(case, model, experiment, record):
         far = abs(experiment.learning_rate / best[case["contestant"]] - 1)
         far += "initializer_range" not in experiment.variant
         return {"validation_accuracy": -far, "validation_loss": far, "test_accuracy": 0.5, "chance": 0.1}
 
+    found.columns = columns
+    return found
+
+
+def test_trials_go_on_beyond_the_edge_where_the_best_one_is(images, rate_search, tmp_path):
+    """Of every model alike: until a higher and a lower learning rate are both worse, whatever else a trial has."""
+    best = {"softmax": 0.4e-3, "LION": 5e-3, "Vim": 1.2e-3, "LION-S": 1e-9}  # learning rates
+    search = partial(search_for, best, images, rate_search, tmp_path)
     before = search()
     for name in best:
         before.equal_steps(name)
     assert [before.choice(name) for name in best] == [2, 3, 2, 2]
     assert [len(before.all_trials(name)) for name in best] == [5] * 4  # the first one beyond is known
-    assert [len(before.trials(name)) for name in best] == [4] * 4
-    assert len(search("--trials", "6").trials("LION")) == 4
+    assert [len(before.numbers(name)) for name in best] == [4] * 4
+    assert len(search("--trials", "6").numbers("LION")) == 4
     widened = search("--beyond_edges")
     assert widened.choice("LION") is None  # while a trial is missing
     for name in best:
         widened.equal_steps(name)
-    rates = [[trial.get("rate", 1.0) for trial in widened.trials(name)] for name in best]
+    rates = [[trial.get("rate", 1.0) for trial in widened.all_trials(name).values()] for name in best]
     assert rates == [
         [1, 2, 1, 2, 0.5, 0.25],
         [1, 2, 1, 2, 4, 8],
@@ -418,7 +452,8 @@ def test_trials_go_on_beyond_the_edge_where_the_best_one_is(images, rate_search,
         [1, 2, 1, 2, *(0.5**n for n in range(1, 7))],
     ]
     choices = [widened.choice(name) for name in best]
-    assert choices == [4, 4, 2, 9] and {x.get("initializer_range") for x in widened.trials("LION")[3:]} == {0.1}
+    further = [widened.all_trials("LION")[number] for number in range(3, 6)]
+    assert choices == [4, 4, 2, 9] and {x.get("initializer_range") for x in further} == {0.1}
     rows = read_rows(widened.path, contestant="LION", stage="equal steps")
     assert [row["trial"] for row in rows] == [3] * 3 + [4] * 3
     assert " --beyond_edges --output_dir" in rows[-1]["command"]
@@ -431,9 +466,25 @@ def test_trials_go_on_beyond_the_edge_where_the_best_one_is(images, rate_search,
     assert without.choice("LION") == 4 and without.make("LION", 4)[1].learning_rate == pytest.approx(4e-3)
 
 
+def test_trials_go_on_beyond_the_edge_of_a_part_of_the_grid(images, rate_search, tmp_path):
+    """They have numbers behind the whole grid, which may be trained later."""
+    search = partial(search_for, {"LION": 5e-3}, images, rate_search, tmp_path)
+    numbers = lambda search: {row["trial"] for row in read_rows(search.path, stage="trial")}
+    part = search("--trials", "2", "--beyond_edges")
+    part.equal_steps("LION")
+    assert numbers(part) == {0, 1, 4, 5} and part.choice("LION") == 4
+    assert [part.all_trials("LION")[number] for number in (4, 5)] == [{"rate": 4.0}, {"rate": 8.0}]
+    assert search("--trials", "2").choice("LION") == 4  # the option left out undoes nothing
+    whole = search("--beyond_edges")
+    assert whole.choice("LION") is None  # while a trial of the grid is missing
+    whole.equal_steps("LION")
+    assert numbers(whole) == {*range(8)} and whole.choice("LION") == 6
+    assert whole.all_trials("LION")[6] == {"initializer_range": 0.1, "rate": 4.0}
+
+
 def test_trials_beyond_edges_are_refused_where_they_would_mislead(images, text, rate_search, tmp_path, capsys):
     for bench, words, message in (
-        (images, ["--trials", "2"], "--beyond_edges goes on after all trials: leave --trials out"),
+        (images, ["--trials", "1"], "--beyond_edges goes on from the best of several trials: give more --trials"),
         (text, [], "--beyond_edges would change the language models from which fine-tunings in the table started"),
     ):
         with pytest.raises(SystemExit):
