@@ -22,8 +22,9 @@ modeling and fine-tuning both have as many steps as take the Transformer's time,
 
 Every training is a row of real_text.csv and is not repeated; real_text_examples.csv has what each test text changes.
 Trained language models are kept in the data's folder, or in the cache of an output folder of your own, and made again
-if they are missing. real_text_speed.csv has the times of a training step beside the Transformer's. `section` and `facets` have Debian's
-lists, which change by the day; with `--lists_of_today` they have a table of their own, real_text_today.csv.
+if they are missing. real_text_speed.csv has the times of a training step beside the Transformer's. `section` and
+`facets` have Debian's lists, which change by the day; with `--lists_of_today` they have a table of their own,
+real_text_today.csv.
 """
 
 import json

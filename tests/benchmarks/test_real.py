@@ -295,7 +295,7 @@ def test_lists_of_another_day_have_a_table_of_their_own(text, tables, tmp_path, 
     score = {"softmax (rotary)": 0.5, "local mean": 0.4}
 
     def columns(case, model, experiment, record):
-        test_score = score[case["contestant"]] + case["seed"] / 1_000
+        test_score = score[case["contestant"]] + case["seed"] / 100
         return {"test_score": test_score, "validation_score": 0.5, "validation_loss": 1.0}
 
     monkeypatch.setattr(search, "columns", columns)
@@ -305,7 +305,7 @@ def test_lists_of_another_day_have_a_table_of_their_own(text, tables, tmp_path, 
     assert len(rows) == 4 and all(" --lists_of_today " in row["command"] for row in rows)
     assert len(read_rows(mlm.path)) == 1
     table = tables.real_text_today(lambda name: read_rows(tmp_path / f"{name}.csv"))
-    assert "| local mean | 40.1 ± 0.1; −10.0 [−10.0, −10.0] |" in table
+    assert "| local mean | 41.5 ± 0.7; −10.0 [−10.0, −10.0] |" in table
     others = text.TextSearch("documents", experiments["documents"], folder, args, mlm)
     assert others.path == mlm.path
 
