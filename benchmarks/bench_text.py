@@ -285,12 +285,15 @@ def main(args: list[str] | None = None) -> None:
     args = parser.parse_args(args)
     contestants = chosen_contestants(parser, args, list(CONTESTANTS))
     tasks = chosen_tasks(parser, args, SCALES)
-    if args.beyond_edges:
-        parser.error("--beyond_edges would change the language models from which fine-tunings in the table started.")
+    if args.beyond_edges and "mlm" in tasks:
+        parser.error(
+            "--beyond_edges would change the language models from which fine-tunings in the table started: leave the "
+            "task mlm out."
+        )
     begin_run(args)
     experiments = SCALES[args.scale]
     folder = quick_texts(args.cache_dir / "texts") if args.scale == "quick" else prepare(args.data, args.archives)
-    mlm = TextSearch("mlm", experiments["mlm"], folder, args)
+    mlm = TextSearch("mlm", experiments["mlm"], folder, Namespace(**vars(args) | {"beyond_edges": False}))
     for task in tasks:
         search = mlm if task == "mlm" else TextSearch(task, experiments[task], folder, args, mlm)
         run_search(search, contestants, args)

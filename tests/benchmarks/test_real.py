@@ -224,14 +224,14 @@ def test_texts_are_a_search_that_goes_on(text, no_pictures, tmp_path, monkeypatc
     text.main(args)
     rows = read_rows(tmp_path / "real_text.csv")
     stages = {"equal steps": 3, "equal time": 3}
-    for (task, trials), name in product((("mlm", 5), ("facets", 4)), ("softmax", "two Mamba-2")):
+    for (task, trials), name in product((("mlm", 6), ("facets", 4)), ("softmax", "two Mamba-2")):
         found = [row["stage"] for row in rows if (row["task"], row["contestant"]) == (task, name)]
         expected = {x: n for x, n in stages.items() if (name, x) != ("softmax", "equal time")} | {"trial": trials}
         assert {x: found.count(x) for x in found} == expected
     assert {row["metric"] for row in rows} == {"accuracy", "f1_micro"}
     folder = tmp_path / "cache" / "models" / "quick"
     models = [path.name for path in (folder / "mlm").iterdir()]
-    assert len(models) == 8 + 11 and not list((folder / "facets").iterdir())
+    assert len(models) == 9 + 12 and not list((folder / "facets").iterdir())
     # Without the last rows and the language model that they start from, the same comes out again.
     table = tmp_path / "real_text.csv"
     lines = table.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -485,7 +485,7 @@ def test_trials_go_on_beyond_the_edge_of_a_part_of_the_grid(images, rate_search,
 def test_trials_beyond_edges_are_refused_where_they_would_mislead(images, text, rate_search, tmp_path, capsys):
     for bench, words, message in (
         (images, ["--trials", "1"], "--beyond_edges goes on from the best of several trials: give more --trials"),
-        (text, [], "--beyond_edges would change the language models from which fine-tunings in the table started"),
+        (text, ["--tasks", "mlm", "section"], "fine-tunings in the table started: leave the task mlm out"),
     ):
         with pytest.raises(SystemExit):
             bench.main(["--quick", "--beyond_edges", "--output_dir", str(tmp_path), *words])
