@@ -55,7 +55,7 @@ def label(model: str, times: int, scaling: str) -> str:
 @table(
     "length",
     csv="length",
-    shown=r"^\| (?!questions|windows alone|two Mamba-2|LION(-Delta|, one key head)? \||softmax \(rotary\)(, YaRN)? \|)",
+    shown=r"^\| (?!questions|windows alone|two Mamba-2|(LION(-Delta|, one key head)?|softmax \(rotary\)(, YaRN)?) \|)",
     left_out="1,024|4,096|8,192",
 )
 def by_length(read: Read) -> str:
