@@ -92,11 +92,11 @@ class Search:
         return trials_of(contestant)
 
     def numbers(self, contestant: str) -> list[int]:
-        """Those of the trials to choose from."""
+        """Numbers of the trials to choose from."""
         return [*range(len(self.all_trials(contestant)))][: self.args.trials]
 
     def trials_to_train(self, contestant: str) -> list[int]:
-        """None if there is no choice."""
+        """Numbers of the trials to train: none where there is one alone, which needs no search."""
         numbers = self.numbers(contestant)
         return numbers if len(numbers) > 1 else []
 

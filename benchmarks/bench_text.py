@@ -271,6 +271,7 @@ def quick_texts(folder: Path) -> Path:
 
 
 def text_arguments() -> TrainingParser:
+    """The arguments of this benchmark: those of `rate_arguments` and its own."""
     parser = rate_arguments(__doc__, SCALES, list(CONTESTANTS))
     parser.add_argument(
         "--lists_of_today",

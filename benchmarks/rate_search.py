@@ -165,7 +165,7 @@ class RateSearch(Search):
         return {"command": command} | self.columns(case, model, experiment, record)
 
     def columns(self, case: dict, model: str, experiment: Experiment, record: Record | None = None) -> dict:
-        """Those of `Search.fit`, of the row of a training but for the command."""
+        """Columns of the row of a training but for the command, as `Search.fit` has them."""
         return super().fit(case, model, experiment, record)
 
     def has_same_time(self, contestant: str, ratio: float) -> bool:
